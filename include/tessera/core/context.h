@@ -1,0 +1,36 @@
+// What a call needs beside its arguments: where it runs and what it may use.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/core/device.h"
+#include "tessera/core/tensor.h"
+
+namespace tessera {
+
+// Scratch memory handed out in order and taken back all at once, so that a step allocates nothing.
+class Workspace {
+ public:
+  Workspace(Device device, int64_t num_bytes);
+
+  // `num_bytes` aligned to 256. Refuses when the rest is too small, saying how much is missing.
+  void* take(int64_t num_bytes);
+  void reset() { used_bytes_ = 0; }
+  int64_t used_bytes() const { return used_bytes_; }
+  int64_t size_bytes() const { return memory_.size_bytes(); }
+
+ private:
+  Tensor memory_;
+  int64_t used_bytes_ = 0;
+};
+
+struct Context {
+  Stream stream = nullptr;          // GPU work is ordered on it; ignored on the CPU
+  Workspace* workspace = nullptr;   // scratch for operations that say they need it
+  std::string_view row;             // run exactly this row, for tests and benches; empty: choose
+  bool batch_invariant = false;     // only rows whose result does not depend on batch mates
+};
+
+}  // namespace tessera

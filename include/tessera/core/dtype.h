@@ -1,0 +1,86 @@
+// Element types: what a tensor may hold, and plain storage types for those C++ has no name for.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+enum class DType : uint8_t { f32, f16, bf16, e4m3, e5m2, i8, u8, i4, i32, i64 };
+
+inline constexpr DType kAllDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3,
+                                       DType::e5m2, DType::i8, DType::u8, DType::i4,
+                                       DType::i32, DType::i64};
+
+// Storage of the floating-point types narrower than 32 bits. Only the bits: arithmetic happens in
+// float, through to_float and from_float in core/convert.h on the host and through CUDA's own
+// types on the device.
+struct F16 {
+  static constexpr DType dtype = DType::f16;
+  uint16_t bits;
+};
+struct Bf16 {
+  static constexpr DType dtype = DType::bf16;
+  uint16_t bits;
+};
+struct E4m3 {  // 1.4.3, bias 7, no infinity, NaN is S.1111.111, largest finite 448
+  static constexpr DType dtype = DType::e4m3;
+  uint8_t bits;
+};
+struct E5m2 {  // 1.5.2, bias 15, infinities and NaN as in IEEE, largest finite 57344
+  static constexpr DType dtype = DType::e5m2;
+  uint8_t bits;
+};
+// Two 4-bit integers in a byte, the element with the even index in the low nibble.
+struct I4x2 {
+  static constexpr DType dtype = DType::i4;
+  uint8_t bits;
+};
+
+constexpr int bit_width(DType dtype) {
+  switch (dtype) {
+    case DType::i4: return 4;
+    case DType::e4m3:
+    case DType::e5m2:
+    case DType::i8:
+    case DType::u8: return 8;
+    case DType::f16:
+    case DType::bf16: return 16;
+    case DType::f32:
+    case DType::i32: return 32;
+    case DType::i64: return 64;
+  }
+  return 0;
+}
+
+// Bytes that `count` consecutive elements take; an odd count of i4 rounds up.
+constexpr int64_t storage_bytes(DType dtype, int64_t count) {
+  return (count * bit_width(dtype) + 7) / 8;
+}
+
+constexpr bool is_float16_or_32(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
+constexpr std::string_view name(DType dtype) {
+  constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2",
+                                         "i8",  "u8",  "i4",   "i32",  "i64"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+// The DType a C++ storage type stands for: dtype_of<Bf16> == DType::bf16.
+template <class T>
+inline constexpr DType dtype_of = T::dtype;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<int8_t> = DType::i8;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::u8;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<int64_t> = DType::i64;
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// The one exception type, and the verb that checks a caller's contract.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <source_location>
+#include <stdexcept>
+#include <string_view>
+
+namespace tessera {
+
+// Everything Tessera throws. The message names the operation, shows the values and the remedy.
+class Error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Defined in error.cpp so that headers pay nothing for formatting.
+[[noreturn]] void fail(std::string_view what,
+                       std::source_location where = std::source_location::current());
+[[noreturn]] void fail_mismatch(std::string_view what, int64_t got, int64_t want,
+                                std::source_location where);
+
+// The caller's contract. Always on: a server must refuse a wrong shape, and one predictable
+// branch is nothing beside a launch. Where the message needs values, test first and call fail
+// with a formatted text, so that the good path formats nothing.
+inline void expects(bool ok, std::string_view what,
+                    std::source_location where = std::source_location::current()) {
+  if (!ok) [[unlikely]] fail(what, where);
+}
+
+// Says both numbers, because "shape mismatch" has never helped anyone.
+inline void expects_equal(int64_t got, int64_t want, std::string_view what,
+                          std::source_location where = std::source_location::current()) {
+  if (got != want) [[unlikely]] fail_mismatch(what, got, want, where);
+}
+
+}  // namespace tessera

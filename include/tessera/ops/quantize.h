@@ -1,0 +1,67 @@
+// Quantise and dequantise: integers and FP8, with scales for a tensor, channel, token or group.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tessera/core/context.h"
+#include "tessera/core/tensor.h"
+
+namespace tessera {
+
+enum class ScaleMode : uint8_t {
+  dynamic,  // scale (and zero_point) are computed from x and written
+  fixed,    // scale (and zero_point) are read
+};
+
+// x is seen as [rows, cols], and the shape of `scale` says which elements share one:
+//   [1]  or [1, 1]    the whole tensor
+//   [1, cols]         a column: per channel
+//   [rows, 1]         a row: per token
+//   [rows, cols / g]  g consecutive elements of a row: per group
+//
+//   symmetric   q = round(x / scale)                 dynamic: scale = absmax / qmax
+//   with zero   q = round(x / scale) + zero_point    dynamic: scale = (max - min) / (levels - 1),
+//                                                    zero_point = round(-min / scale)
+// max and min include 0, so that 0 is exact; a scale that would be 0 is 1. Rounding is to nearest
+// even and the result saturates to the type's range. x / scale is x * (1 / scale) in float.
+// NaN becomes NaN in FP8 and 0 (zero_point, if there is one) in integers.
+//
+//   type         symmetric codes  qmax   with zero point
+//   i8           -127 .. 127      127    -
+//   u8           -                -      0 .. 255
+//   i4           -7 .. 7          7      0 .. 15, unsigned nibbles
+//   e4m3, e5m2   all finite       448, 57344   -
+struct QuantizeArgs {
+  TensorView x;                          // [rows, cols]; f32, f16 or bf16
+  TensorView out;                        // [rows, cols]; a type above; i4 needs even cols and g
+  TensorView scale;                      // f32, contiguous
+  std::optional<TensorView> zero_point;  // i32, shape of scale, contiguous; u8 needs it
+  ScaleMode mode = ScaleMode::dynamic;
+};
+
+//   out = (q - zero_point) * scale       in float, rounded once
+struct DequantizeArgs {
+  TensorView x;                          // [rows, cols]; i8, u8, i4, e4m3 or e5m2
+  TensorView scale;                      // f32, as above
+  std::optional<TensorView> zero_point;  // i32, shape of scale
+  TensorView out;                        // [rows, cols]; f32, f16 or bf16
+};
+
+void quantize(const QuantizeArgs& args, const Context& ctx = {});
+void dequantize(const DequantizeArgs& args, const Context& ctx = {});
+bool supports(const QuantizeArgs& args, const Context& ctx = {});
+bool supports(const DequantizeArgs& args, const Context& ctx = {});
+
+// Which elements share a scale, derived from its shape; refused, with the shapes that would fit,
+// if it is none of the four. For x [rows, cols] element (r, c) uses scale
+//   (r / rows_per_scale) * scales_per_row + c / cols_per_scale.
+struct ScaleLayout {
+  int64_t rows_per_scale = 1;
+  int64_t cols_per_scale = 1;
+  int64_t scales_per_row = 1;
+};
+ScaleLayout scale_layout(const TensorView& x, const TensorView& scale);
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// The elementwise family on the CPU: the fallback, and the oracle the GPU rows are tested against.
+// Arguments have been checked by src/ops; every tensor is in CPU memory.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "tessera/ops/activation.h"
+#include "tessera/ops/copy.h"
+#include "tessera/ops/embedding.h"
+#include "tessera/ops/norm.h"
+#include "tessera/ops/quantize.h"
+#include "tessera/ops/reduce.h"
+#include "tessera/ops/rope.h"
+#include "tessera/ops/softmax.h"
+
+namespace tessera::cpu {
+
+void rms_norm(const RmsNormArgs& args);
+void layer_norm(const LayerNormArgs& args);
+void rope(const RopeArgs& args);
+void activation(const ActivationArgs& args);
+void softmax(const SoftmaxArgs& args);
+void embedding(const EmbeddingArgs& args);
+void copy(const CopyArgs& args);
+void quantize(const QuantizeArgs& args);
+void dequantize(const DequantizeArgs& args);
+void reduce(const ReduceArgs& args);
+void argmax(const ArgmaxArgs& args);
+
+}  // namespace tessera::cpu

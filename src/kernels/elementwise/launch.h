@@ -1,0 +1,33 @@
+// The launchers the elementwise tables point at. Each is defined in its .cuh and instantiated for
+// one library in instances/*.cu; a row without an instance does not link.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/elementwise/rows.h"
+
+namespace tessera::kernels {
+
+template <class Arch, class In, class Out>
+void launch_rms_norm(const RmsNormArgs& args, const Context& ctx);
+template <class Arch, class In, class Out>
+void launch_layer_norm(const LayerNormArgs& args, const Context& ctx);
+template <class Arch, class T>
+void launch_rope(const RopeArgs& args, const Context& ctx);
+template <class Arch, class T>
+void launch_activation(const ActivationArgs& args, const Context& ctx);
+template <class Arch, class T>
+void launch_softmax(const SoftmaxArgs& args, const Context& ctx);
+template <class Arch, class T>
+void launch_embedding(const EmbeddingArgs& args, const Context& ctx);
+template <class Arch, class Bits>  // Bits: uint8_t, F16, int32_t or int64_t, by width
+void launch_copy(const CopyArgs& args, const Context& ctx);
+template <class Arch, class In, class Out>
+void launch_quantize(const QuantizeArgs& args, const Context& ctx);
+template <class Arch, class In, class Out>
+void launch_dequantize(const DequantizeArgs& args, const Context& ctx);
+template <class Arch, class T>
+void launch_reduce(const ReduceArgs& args, const Context& ctx);
+template <class Arch, class T>
+void launch_argmax(const ArgmaxArgs& args, const Context& ctx);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/launch.h"
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr size_t kSharedWithoutOptIn = 48 * 1024;
+
+[[noreturn]] void fail_launch(const void* kernel, const LaunchShape& shape, cudaError_t status) {
+  const char* name = "unknown kernel";
+  cudaFuncGetName(&name, kernel);
+  cudaGetLastError();  // the failure is reported here; it must not surface in a later call
+  fail(concat("launch of ", name, " failed: ", cudaGetErrorString(status), "; grid ", shape.grid.x,
+              "x", shape.grid.y, "x", shape.grid.z, ", block ", shape.block.x, "x", shape.block.y,
+              "x", shape.block.z, ", ", shape.shared_bytes, " bytes of dynamic shared memory"));
+}
+
+}  // namespace
+
+void launch_raw(const void* kernel, const LaunchShape& shape, void** params, const Context& ctx) {
+  if (shape.shared_bytes > kSharedWithoutOptIn) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (status != cudaSuccess) fail_launch(kernel, shape, status);
+  }
+  cudaLaunchAttribute attributes[2];
+  unsigned num_attributes = 0;
+  if (shape.overlaps_previous) {
+    attributes[num_attributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[num_attributes++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[num_attributes].id = cudaLaunchAttributeClusterDimension;
+    attributes[num_attributes++].val.clusterDim = {shape.cluster, 1, 1};
+  }
+  const cudaLaunchConfig_t config{.gridDim = shape.grid,
+                                  .blockDim = shape.block,
+                                  .dynamicSmemBytes = shape.shared_bytes,
+                                  .stream = ctx.stream,
+                                  .attrs = attributes,
+                                  .numAttrs = num_attributes};
+  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, params);
+  if (status != cudaSuccess) fail_launch(kernel, shape, status);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,25 @@
+// Every row of every operation, as data: what tests, benches and documents walk.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/row.h"
+
+namespace tessera::ops {
+
+struct RowInfo {
+  std::string_view family;  // "elementwise"
+  std::string_view op;      // "rms_norm"
+  std::string name;         // "rms_norm_sm90_bf16_e4m3"
+  Library library;
+  RowKey key;
+  bool is_batch_invariant;
+};
+
+// In table order: by family, operation, then library with the preferred one first.
+std::vector<RowInfo> all_rows();
+
+}  // namespace tessera::ops

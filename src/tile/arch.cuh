@@ -1,0 +1,20 @@
+// What differs between the two kernel libraries, as overloads on their tags.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "core/library.h"
+
+namespace tessera::tile {
+
+// Programmatic dependent launch: a kernel of the sm90 library may start while the one before it on
+// the stream still runs. wait_for_previous returns when that one has finished and its writes are
+// visible; every thread calls it before it touches memory another kernel may have written or read.
+// release_next lets the next kernel start; its own wait keeps the order.
+__device__ inline void wait_for_previous(Portable) {}
+__device__ inline void release_next(Portable) {}
+
+// PTX: griddepcontrol.
+__device__ inline void wait_for_previous(Sm90) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void release_next(Sm90) { asm volatile("griddepcontrol.launch_dependents;"); }
+
+}  // namespace tessera::tile
