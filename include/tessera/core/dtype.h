@@ -54,6 +54,28 @@ constexpr int bit_width(DType dtype) {
   return 0;
 }
 
+// The largest magnitude of a symmetric quantised code; the integers leave their lowest code unused,
+// so that the range is symmetric. 0 for types that hold no such codes.
+constexpr float quant_max(DType dtype) {
+  switch (dtype) {
+    case DType::i4: return 7.0f;
+    case DType::i8: return 127.0f;
+    case DType::e4m3: return 448.0f;
+    case DType::e5m2: return 57344.0f;
+    default: return 0.0f;
+  }
+}
+
+// The largest code of a type quantised with a zero point, whose codes start at 0; 0 for types that
+// take none.
+constexpr int zero_point_max(DType dtype) {
+  switch (dtype) {
+    case DType::i4: return 15;
+    case DType::u8: return 255;
+    default: return 0;
+  }
+}
+
 // Bytes that `count` consecutive elements take; an odd count of i4 rounds up.
 constexpr int64_t storage_bytes(DType dtype, int64_t count) {
   return (count * bit_width(dtype) + 7) / 8;
