@@ -49,7 +49,8 @@ std::string cuda_driver_version();
 // Memory on either kind of device; CPU memory is aligned to 64 bytes. allocate(0) may be null.
 void* allocate(Device device, size_t num_bytes);
 void deallocate(Device device, void* data) noexcept;
-// Ordered on `stream` where a GPU takes part, and complete on return only between CPU buffers.
+// Ordered on `stream` where a GPU takes part, and complete on return only between CPU buffers. From
+// one GPU to another the stream is the destination's.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t num_bytes,
                 Stream stream = nullptr);
 void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes,

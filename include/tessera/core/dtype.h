@@ -9,9 +9,9 @@ namespace tessera {
 
 enum class DType : uint8_t { f32, f16, bf16, e4m3, e5m2, i8, u8, i4, i32, i64 };
 
-inline constexpr DType kAllDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3,
-                                       DType::e5m2, DType::i8, DType::u8, DType::i4,
-                                       DType::i32, DType::i64};
+inline constexpr DType kAllDTypes[] = {DType::f32,  DType::f16, DType::bf16, DType::e4m3,
+                                       DType::e5m2, DType::i8,  DType::u8,   DType::i4,
+                                       DType::i32,  DType::i64};
 
 // Storage of the floating-point types narrower than 32 bits. Only the bits: arithmetic happens in
 // float, through to_float and from_float in core/convert.h on the host and through CUDA's own

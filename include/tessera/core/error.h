@@ -25,13 +25,15 @@ class Error : public std::runtime_error {
 // with a formatted text, so that the good path formats nothing.
 inline void expects(bool ok, std::string_view what,
                     std::source_location where = std::source_location::current()) {
-  if (!ok) [[unlikely]] fail(what, where);
+  if (!ok) [[unlikely]]
+    fail(what, where);
 }
 
 // Says both numbers, because "shape mismatch" has never helped anyone.
 inline void expects_equal(int64_t got, int64_t want, std::string_view what,
                           std::source_location where = std::source_location::current()) {
-  if (got != want) [[unlikely]] fail_mismatch(what, got, want, where);
+  if (got != want) [[unlikely]]
+    fail_mismatch(what, got, want, where);
 }
 
 }  // namespace tessera

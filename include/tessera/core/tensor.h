@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tessera/core/device.h"
 #include "tessera/core/dtype.h"
@@ -26,7 +27,7 @@ struct TensorView {
   std::array<int64_t, kMaxRank> strides{};  // for i4 all but the innermost are even
   Device device{};
 
-  // A contiguous (row-major) view.
+  // A contiguous (row-major) view. The rows of an i4 matrix are whole bytes, so their size is even.
   static TensorView contiguous(void* data, DType dtype, std::span<const int64_t> shape,
                                Device device = {});
   static TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape,
@@ -53,7 +54,8 @@ struct TensorView {
     return static_cast<T*>(data);
   }
 
-  // The part [begin, end) along one axis; the axes exchanged; the same memory, no copy.
+  // The part [begin, end) along one axis; the axes exchanged; the same memory, no copy. Negative
+  // axes count from the end. An i4 slice begins on a whole byte, and i4 keeps its innermost axis.
   TensorView slice(int axis, int64_t begin, int64_t end) const;
   TensorView transposed(int axis0, int axis1) const;
 };
@@ -85,9 +87,12 @@ class Tensor {
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }
-  int64_t size_bytes() const { return storage_bytes(view_.dtype, view_.num_elements()); }
+  int64_t size_bytes() const {  // 0 for a tensor that was never made or has been moved from
+    return view_.data == nullptr ? 0 : storage_bytes(view_.dtype, view_.num_elements());
+  }
 
-  // A copy on another device (or the same); waits for it.
+  // A copy on another device (or the same); waits for it. Ordered on the default stream: work on a
+  // non-blocking stream that writes this tensor must be done.
   Tensor to(Device device) const;
 
  private:

@@ -1,0 +1,20 @@
+// The GPU half of device.h. device_cuda.cpp answers with the CUDA runtime, device_none.cpp refuses.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/core/device.h"
+
+// At least one device of each call is a GPU; device.cpp has done what concerns the CPU alone.
+namespace tessera::backend {
+
+void* allocate(Device device, size_t num_bytes);
+void deallocate(Device device, void* data) noexcept;
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t num_bytes,
+                Stream stream);
+void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stream stream);
+void synchronize(Device device, Stream stream);
+
+}  // namespace tessera::backend

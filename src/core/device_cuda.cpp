@@ -1,0 +1,153 @@
+// The GPU half of device.h, on the CUDA runtime.
+// SPDX-License-Identifier: MIT
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "core/cuda_check.h"
+#include "core/device_backend.h"
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera {
+namespace {
+
+int count_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // no driver or no device is an answer, not a failure to report later
+  return 0;
+}
+
+int attribute(cudaDeviceAttr attr, int index) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, attr, index), "cudaDeviceGetAttribute");
+  return value;
+}
+
+DeviceInfo query(int index) {
+  cudaDeviceProp properties;
+  cuda_check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  return {.name = properties.name,
+          .compute_capability = 10 * properties.major + properties.minor,
+          .num_sms = properties.multiProcessorCount,
+          .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+          .l2_bytes = properties.l2CacheSize,
+          .shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
+          .sm_clock_khz = attribute(cudaDevAttrClockRate, index)};
+}
+
+std::vector<DeviceInfo> query_all() {
+  std::vector<DeviceInfo> infos;
+  for (int index = 0; index < num_cuda_devices(); ++index) infos.push_back(query(index));
+  return infos;
+}
+
+void check_index(Device device, std::string_view what) {
+  if (device.index >= 0 && device.index < num_cuda_devices()) return;
+  fail(concat(what, ": ", to_string(device), " was asked for; this machine has ",
+              num_cuda_devices(), " CUDA devices",
+              num_cuda_devices() == 0 ? " (is the driver installed?)" : ""));
+}
+
+std::string version_text(int version) {  // 13000 is 13.0
+  return version == 0 ? std::string() : concat(version / 1000, ".", version % 1000 / 10);
+}
+
+}  // namespace
+
+void fail_cuda(cudaError_t status, std::string_view what, std::source_location where) {
+  cudaGetLastError();  // reported here; it must not surface in a later, innocent call
+  fail(concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")"), where);
+}
+
+int num_cuda_devices() {
+  static const int count = count_devices();
+  return count;
+}
+
+const DeviceInfo& device_info(Device device) {
+  expects(!device.is_cpu(), "device_info: describes GPUs, and was asked about cpu");
+  check_index(device, "device_info");
+  static const std::vector<DeviceInfo> infos = query_all();
+  return infos[static_cast<size_t>(device.index)];
+}
+
+std::string cuda_runtime_version() {
+  int version = 0;
+  cuda_check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
+  return version_text(version);
+}
+
+std::string cuda_driver_version() {
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess) {
+    cudaGetLastError();
+    return {};
+  }
+  return version_text(version);
+}
+
+DeviceGuard::DeviceGuard(Device device) {
+  if (device.is_cpu()) return;
+  check_index(device, "DeviceGuard");
+  int current = 0;
+  cuda_check(cudaGetDevice(&current), "cudaGetDevice");
+  if (current == device.index) return;
+  cuda_check(cudaSetDevice(device.index), "cudaSetDevice");
+  previous_ = current;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (previous_ >= 0) cudaSetDevice(previous_);  // it was current before: nothing new can go wrong
+}
+
+namespace backend {
+
+void* allocate(Device device, size_t num_bytes) {
+  const DeviceGuard guard(device);
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, num_bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    fail(concat("allocate: no room for ", num_bytes, " bytes on ", to_string(device), "; ",
+                free_bytes, " of ", total_bytes, " are free"));
+  }
+  cuda_check(status, "cudaMalloc");
+  return data;
+}
+
+void deallocate(Device, void* data) noexcept {
+  // Static tensors may outlive the runtime; at that point there is nobody left to tell.
+  if (cudaFree(data) != cudaSuccess) cudaGetLastError();
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t num_bytes,
+                Stream stream) {
+  const DeviceGuard guard(to_device.is_cpu() ? from_device : to_device);
+  if (!to_device.is_cpu() && !from_device.is_cpu() && to_device != from_device) {
+    cuda_check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, num_bytes, stream),
+               "cudaMemcpyPeerAsync");
+    return;
+  }
+  const cudaMemcpyKind kind = to_device.is_cpu()     ? cudaMemcpyDeviceToHost
+                              : from_device.is_cpu() ? cudaMemcpyHostToDevice
+                                                     : cudaMemcpyDeviceToDevice;
+  cuda_check(cudaMemcpyAsync(to, from, num_bytes, kind, stream), "cudaMemcpyAsync");
+}
+
+void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stream stream) {
+  const DeviceGuard guard(device);
+  cuda_check(cudaMemsetAsync(data, value, num_bytes, stream), "cudaMemsetAsync");
+}
+
+void synchronize(Device device, Stream stream) {
+  const DeviceGuard guard(device);
+  cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+}  // namespace backend
+}  // namespace tessera

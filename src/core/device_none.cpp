@@ -1,0 +1,45 @@
+// The GPU half of device.h in a build without CUDA: there is no GPU, and asking for one is refused.
+// SPDX-License-Identifier: MIT
+#include "core/device_backend.h"
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void refuse(std::string_view what, Device device) {
+  fail(
+      concat(what, ": ", to_string(device),
+             " was asked for, and Tessera was built without CUDA; use the cpu device, or configure "
+             "with -DTESSERA_CUDA=ON"));
+}
+
+}  // namespace
+
+int num_cuda_devices() { return 0; }
+
+const DeviceInfo& device_info(Device device) {
+  expects(!device.is_cpu(), "device_info: describes GPUs, and was asked about cpu");
+  refuse("device_info", device);
+}
+
+std::string cuda_runtime_version() { return {}; }
+std::string cuda_driver_version() { return {}; }
+
+DeviceGuard::DeviceGuard(Device device) {
+  if (!device.is_cpu()) refuse("DeviceGuard", device);
+}
+DeviceGuard::~DeviceGuard() = default;
+
+namespace backend {
+
+void* allocate(Device device, size_t) { refuse("allocate", device); }
+void deallocate(Device, void*) noexcept {}  // nothing was ever allocated
+void copy_bytes(void*, Device to_device, const void*, Device from_device, size_t, Stream) {
+  refuse("copy_bytes", to_device.is_cpu() ? from_device : to_device);
+}
+void fill_bytes(void*, Device device, uint8_t, size_t, Stream) { refuse("fill_bytes", device); }
+void synchronize(Device device, Stream) { refuse("synchronize", device); }
+
+}  // namespace backend
+}  // namespace tessera
