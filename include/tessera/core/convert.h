@@ -23,6 +23,13 @@ constexpr uint32_t bits_of_power(int exponent) {
   return static_cast<uint32_t>(exponent + 127) << 23;
 }
 
+// condition ? yes : no, by mask. A ternary would let the compiler move the floating-point work of
+// one arm under a branch, which keeps GCC from vectorising the loop around it.
+constexpr uint32_t select(bool condition, uint32_t yes, uint32_t no) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+
 // The float bits of a finite magnitude in a narrower format. Subnormals are whole multiples of the
 // format's smallest step, so an integer conversion and a scaling by a power of two are exact.
 template <int kMantissaBits, int kBias>
@@ -31,7 +38,7 @@ constexpr uint32_t widen(uint32_t magnitude) {
   const uint32_t normal =
       (magnitude << (23 - kMantissaBits)) + (static_cast<uint32_t>(127 - kBias) << 23);
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * kStep;
-  return magnitude >= (1u << kMantissaBits) ? normal : std::bit_cast<uint32_t>(subnormal);
+  return select(magnitude >= (1u << kMantissaBits), normal, std::bit_cast<uint32_t>(subnormal));
 }
 
 // The inverse, rounded to nearest even: float bits without the sign, to the narrower format's. A
@@ -47,19 +54,24 @@ constexpr uint32_t narrow(uint32_t magnitude) {
       (magnitude - (static_cast<uint32_t>(127 - kBias) << 23) + half_less_tie) >> kShift;
   const float aligned = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kAligner);
   const uint32_t subnormal = std::bit_cast<uint32_t>(aligned) - kAligner;
-  return magnitude >= bits_of_power(1 - kBias) ? normal : subnormal;
+  return select(magnitude >= bits_of_power(1 - kBias), normal, subnormal);
 }
 
-// The integer nearest to value, ties to even, held within [kLow, kHigh]; 0 for NaN. Adding 1.5 *
-// 2^23 leaves the integer in the low mantissa bits, which holds for magnitudes up to 2^22.
+// The integer nearest to value, ties to even, held within [kLow, kHigh]; 0 for NaN. Adding
+// 1.5 * 2^23 leaves the integer in the low mantissa bits, which holds for magnitudes below 2^22; so
+// larger ones are first brought down to 2^21.
 template <int kLow, int kHigh>
 constexpr int round_to_small_int(float value) {
-  static_assert(kLow >= -(1 << 22) && kHigh <= (1 << 22));
+  static_assert(kLow >= -(1 << 21) && kHigh <= (1 << 21));
   constexpr float kMagic = 12582912.0f;
-  const float above = value < static_cast<float>(kLow) ? static_cast<float>(kLow) : value;
-  const float held = above > static_cast<float>(kHigh) ? static_cast<float>(kHigh) : above;
-  const int rounded = std::bit_cast<int32_t>(held + kMagic) - std::bit_cast<int32_t>(kMagic);
-  return value == value ? rounded : 0;
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & ~kSignBit;
+  const uint32_t near = magnitude < bits_of_power(21) ? magnitude : bits_of_power(21);
+  const float shifted = std::bit_cast<float>((bits & kSignBit) | near) + kMagic;
+  const int rounded = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kMagic);
+  const int above = rounded < kLow ? kLow : rounded;
+  const int held = above > kHigh ? kHigh : above;
+  return static_cast<int>(select(magnitude > kInfinityBits, 0, static_cast<uint32_t>(held)));
 }
 
 // The same for 32- and 64-bit integers. From 2^23 on every float is an integer already.
@@ -130,7 +142,8 @@ constexpr F16 from_float<F16>(float value) {
   const uint32_t magnitude = bits & ~detail::kSignBit;
   const uint32_t held = magnitude < kOverflow ? magnitude : kOverflow;
   const uint32_t rounded = ((bits & detail::kSignBit) >> 16) | detail::narrow<10, 15>(held);
-  return {static_cast<uint16_t>(magnitude > detail::kInfinityBits ? 0x7fffu : rounded)};
+  return {
+      static_cast<uint16_t>(detail::select(magnitude > detail::kInfinityBits, 0x7fffu, rounded))};
 }
 
 template <>
@@ -138,7 +151,7 @@ constexpr Bf16 from_float<Bf16>(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
   const bool is_nan = (bits & ~detail::kSignBit) > detail::kInfinityBits;
-  return {static_cast<uint16_t>(is_nan ? 0x7fffu : rounded)};
+  return {static_cast<uint16_t>(detail::select(is_nan, 0x7fffu, rounded))};
 }
 
 template <>
@@ -148,7 +161,7 @@ constexpr E4m3 from_float<E4m3>(float value) {
   const uint32_t magnitude = bits & ~detail::kSignBit;
   const uint32_t held = magnitude < kLargest ? magnitude : kLargest;
   const uint32_t rounded = ((bits & detail::kSignBit) >> 24) | detail::narrow<3, 7>(held);
-  return {static_cast<uint8_t>(magnitude > detail::kInfinityBits ? 0x7fu : rounded)};
+  return {static_cast<uint8_t>(detail::select(magnitude > detail::kInfinityBits, 0x7fu, rounded))};
 }
 
 template <>
@@ -158,7 +171,7 @@ constexpr E5m2 from_float<E5m2>(float value) {
   const uint32_t magnitude = bits & ~detail::kSignBit;
   const uint32_t held = magnitude < kLargest ? magnitude : kLargest;
   const uint32_t rounded = ((bits & detail::kSignBit) >> 24) | detail::narrow<2, 15>(held);
-  return {static_cast<uint8_t>(magnitude > detail::kInfinityBits ? 0x7fu : rounded)};
+  return {static_cast<uint8_t>(detail::select(magnitude > detail::kInfinityBits, 0x7fu, rounded))};
 }
 
 template <>
