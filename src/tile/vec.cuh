@@ -22,6 +22,23 @@ struct alignas(sizeof(T) * N < kMaxAccessBytes ? sizeof(T) * N : kMaxAccessBytes
   __device__ static Vec load(const T* data) { return *reinterpret_cast<const Vec*>(data); }
   __device__ void store(T* data) const { *reinterpret_cast<Vec*>(data) = *this; }
 
+  // The first `count` elements (all, when N or more) one by one, from any address; the rest are
+  // zero, or are left alone by a store.
+  __device__ static Vec load_part(const T* data, int count) {
+    Vec out{};
+    TESSERA_UNROLL
+    for (int i = 0; i < N; ++i) {
+      if (i < count) out.values[i] = data[i];
+    }
+    return out;
+  }
+  __device__ void store_part(T* data, int count) const {
+    TESSERA_UNROLL
+    for (int i = 0; i < N; ++i) {
+      if (i < count) data[i] = values[i];
+    }
+  }
+
   __device__ void to_floats(float (&out)[N]) const {
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) out[i] = to_float(values[i]);

@@ -110,9 +110,9 @@ struct ElementwiseTable {
       row<float, float>("argmax", &launch_argmax<Arch, float>),
   };
 
-  static constexpr ElementwiseRows rows{rms_norm,  layer_norm, rope,     activation,
-                                        softmax,   embedding,  copy,     quantize,
-                                        dequantize, reduce,    argmax};
+  static constexpr ElementwiseRows rows{rms_norm,   layer_norm, rope,  activation,
+                                        softmax,    embedding,  copy,  quantize,
+                                        dequantize, reduce,     argmax};
 };
 
 }  // namespace tessera::kernels
