@@ -1,0 +1,53 @@
+# The front door. Each target installs what is missing, configures, builds and runs.
+# SPDX-License-Identifier: MIT
+#
+#   make PRESET=asan test        another preset of CMakePresets.json
+#   make bench ARGS="--shapes norm --json out.json"
+
+# Both kernel libraries where there is an nvcc, the CPU side where there is none.
+NVCC := $(shell sh tools/find_nvcc.sh)
+PRESET ?= $(if $(NVCC),release,cpu)
+FAMILY ?= elementwise
+BUILD := build/$(PRESET)
+export CUDACXX := $(NVCC)
+
+.PHONY: help run test bench gpu-suite format clean setup configure
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make run        build, then report on this machine (tessera doctor)"
+	@echo "make test       checks, build and every test this machine can run"
+	@echo "make bench      time the rows of a family: FAMILY=elementwise ARGS=..."
+	@echo "make gpu-suite  GPU tests, sanitizers, benches and comparisons; writes JSON"
+	@echo "make format     rewrite the sources in the house format"
+	@echo "make clean      remove build/"
+
+setup:
+	@sh tools/setup.sh build
+
+configure: setup
+	@mkdir -p $(BUILD)
+	@cmake --preset $(PRESET) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+
+run: configure
+	@cmake --build --preset $(PRESET) --target tessera
+	@$(BUILD)/apps/tessera doctor
+
+test:
+	@sh tools/setup.sh test
+	@bash tools/test.sh $(PRESET)
+
+bench: configure
+	@cmake --build --preset $(PRESET) --target tessera
+	@$(BUILD)/apps/tessera bench $(FAMILY) $(ARGS)
+
+gpu-suite: configure
+	@cmake --build --preset $(PRESET)
+	@bash tools/gpu_suite.sh $(BUILD) $(ARGS)
+
+format:
+	@sh tools/setup.sh test
+	@bash tools/format.sh
+
+clean:
+	rm -rf build

@@ -1,0 +1,60 @@
+"""Prints the slowest files of a build beside their budgets. Over budget is a warning, no failure.
+
+Usage: tools/build_times.py BUILD_FOLDER
+Reads .ninja_log, so a file that ccache answered for, or that was not rebuilt, shows its last time.
+"""
+# SPDX-License-Identifier: MIT
+
+import os
+import sys
+from pathlib import Path
+
+HOST_BUDGET_S = 3.0
+KERNEL_BUDGET_S = 60.0
+CLEAN_BUILD_BUDGET_S = 15 * 60.0
+CORES_OF_BUDGET = 2
+NUM_SHOWN = 5
+
+
+def read_compile_times(log):
+    """Seconds of each object file, from the last line the log has for it."""
+    times = {}
+    for line in log.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        start_ms, end_ms, _, output, _ = line.split("\t")
+        if output.endswith(".o"):
+            times[output] = (int(end_ms) - int(start_ms)) / 1000
+    return times
+
+
+def print_group(title, times, budget_s):
+    over = sum(seconds > budget_s for seconds in times.values())
+    print(f"{title}: {len(times)} files, {over} over the budget of {budget_s:g} s; slowest:")
+    for output, seconds in sorted(times.items(), key=lambda item: -item[1])[:NUM_SHOWN]:
+        parts = Path(output).with_suffix("").parts
+        source = "/".join(part for part in parts if part not in ("CMakeFiles",)
+                          and not part.endswith(".dir"))
+        mark = "  over budget" if seconds > budget_s else ""
+        print(f"  {seconds:6.1f} s  {source}{mark}")
+
+
+def main():
+    log = Path(sys.argv[1]) / ".ninja_log"
+    if not log.exists():
+        return
+    times = read_compile_times(log)
+    kernels = {name: s for name, s in times.items() if name.endswith(".cu.o")}
+    host = {name: s for name, s in times.items() if name not in kernels}
+    for title, group, budget_s in (("host files", host, HOST_BUDGET_S),
+                                   ("kernel files", kernels, KERNEL_BUDGET_S)):
+        if group:
+            print_group(title, group, budget_s)
+    total_s = sum(times.values()) / CORES_OF_BUDGET
+    mark = "  over budget" if total_s > CLEAN_BUILD_BUDGET_S else ""
+    print(f"whole build: about {total_s:.0f} s on {CORES_OF_BUDGET} cores, budget "
+          f"{CLEAN_BUILD_BUDGET_S:.0f} s{mark}; this machine has {os.cpu_count()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+#!/bin/sh
+# Installs the distribution's packages a build or a test run needs. Costs milliseconds when nothing
+# is missing. Usage: tools/setup.sh build|test
+# SPDX-License-Identifier: MIT
+set -eu
+
+# One package a line; a new dependency is one more line.
+build_packages="
+  g++
+  cmake
+  ninja-build
+  git
+  libgtest-dev
+  nlohmann-json3-dev
+  libcli11-dev
+  libdlpack-dev
+"
+test_packages="
+  python3
+  python3-pip
+  python3-venv
+  python3-setuptools
+  python3-wheel
+  python3-numpy
+  python3-pytest
+"
+# Not in every release. Without ccache a rebuild is slower; without the others their tests say why
+# they skip.
+optional_build_packages="
+  ccache
+"
+optional_test_packages="
+  clang-format-14
+  python3-torch
+"
+
+required=$build_packages
+optional=$optional_build_packages
+if [ "${1:-build}" = test ]; then
+  required="$required $test_packages"
+  optional="$optional $optional_test_packages"
+fi
+
+check_cmake() {
+  version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+  if [ "$(printf '3.25\n%s\n' "$version" | sort -V | head -n 1)" != 3.25 ]; then
+    echo "CMake $version is too old; 3.25 or newer is needed (Debian 12, Ubuntu 24.04)." >&2
+    exit 1
+  fi
+}
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+  echo "Not a Debian or Ubuntu machine: the packages are taken to be installed." >&2
+  check_cmake
+  exit 0
+fi
+
+# What was looked for in vain after an update is not looked for again.
+unavailable_list=build/unavailable_packages
+unavailable=$(cat "$unavailable_list" 2>/dev/null || true)
+
+# Prints those of the arguments that are neither installed nor known to be unavailable.
+missing_of() {
+  known=" $(dpkg-query -W -f '${Package}=${db:Status-Status} ' "$@" 2>/dev/null || true)"
+  for package in "$@"; do
+    case "$known" in *" $package=installed "*) continue ;; esac
+    case " $(echo $unavailable) " in *" $package "*) continue ;; esac
+    printf '%s ' "$package"
+  done
+}
+
+missing=$(missing_of $required)
+missing_optional=$(missing_of $optional)
+if [ -z "$missing$missing_optional" ]; then
+  check_cmake
+  exit 0
+fi
+
+if [ "$(id -u)" = 0 ]; then
+  as_root="env"
+elif command -v sudo >/dev/null 2>&1 && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+  as_root="sudo env"
+elif [ -z "$missing" ]; then
+  echo "Going on without $missing_optional(needs root to install)." >&2
+  check_cmake
+  exit 0
+else
+  echo "Packages are missing, and this user can not install them. Run as root:" >&2
+  echo "  apt-get update && apt-get install -y $missing$missing_optional" >&2
+  exit 1
+fi
+
+apt="$as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0"
+log=build/setup.log
+mkdir -p build
+: >"$log"
+
+# Runs apt-get, showing what it said only when it fails.
+run_apt() {
+  if ! $apt "$@" >>"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "apt-get $* failed; the whole output is in $log." >&2
+    exit 1
+  fi
+}
+
+run_apt update
+for package in $missing_optional; do
+  if apt-cache show "$package" >/dev/null 2>&1; then
+    missing="$missing$package "
+  else
+    echo "This distribution has no $package: going on without it." >&2
+    echo "$package" >>"$unavailable_list"
+  fi
+done
+if [ -n "$missing" ]; then
+  echo "Installing $missing"
+  run_apt install -y --no-install-recommends $missing
+fi
+check_cmake

@@ -1,0 +1,56 @@
+#!/bin/bash
+# What `make test` does after set-up: checks, build, tests, and a closing summary.
+# Usage: tools/test.sh PRESET
+# SPDX-License-Identifier: MIT
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=$1
+build=build/$preset
+python=${TESSERA_PYTHON:-/usr/bin/python3}
+mkdir -p "$build"
+
+failed=()
+summary=()
+
+# Runs one step under a name, times it, and remembers a failure without stopping.
+step() {
+  local name=$1 start=$SECONDS result=ok
+  shift
+  "$@" || { result=FAILED && failed+=("$name"); }
+  summary+=("$(printf '  %-10s %-7s %5d s' "$name" "$result" $((SECONDS - start)))")
+}
+
+configure() {
+  cmake --preset "$preset" >"$build/configure.log" 2>&1 || { cat "$build/configure.log" && false; }
+}
+
+compile() {
+  cmake --build --preset "$preset" && "$python" tools/build_times.py "$build"
+}
+
+run_tests() {
+  ctest --preset "$preset" -j "$(nproc)" | tee "$build/ctest.log"
+}
+
+step layers "$python" tools/check_layers.py
+step sizes "$python" tools/check_sizes.py
+step docs "$python" tools/check_docs.py
+step format bash tools/format.sh --check
+step configure configure
+step build compile
+# Tests of a tree that did not build would only repeat the compiler's message.
+closing="no tests were run"
+if [[ ${#failed[@]} -eq 0 || ! " ${failed[*]} " =~ \ (configure|build)\  ]]; then
+  step tests run_tests
+  closing=$(grep -E 'tests? (passed|failed).* out of ' "$build/ctest.log" || echo "$closing")
+  skipped=$(grep -cE '\*\*\*Skipped' "$build/ctest.log" || true)
+  if [[ $skipped -gt 0 ]]; then summary+=("  $skipped tests skipped; ctest lists them above"); fi
+fi
+
+echo
+echo "make test, preset $preset, $SECONDS s"
+printf '%s\n' "${summary[@]}"
+if [[ ${#failed[@]} -gt 0 ]]; then echo "  failed: ${failed[*]}"; fi
+echo "$closing"
+[[ ${#failed[@]} -eq 0 ]]
