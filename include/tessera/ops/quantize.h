@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "tessera/core/context.h"
+#include "tessera/core/error.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera {
@@ -62,6 +64,28 @@ struct ScaleLayout {
   int64_t cols_per_scale = 1;
   int64_t scales_per_row = 1;
 };
-ScaleLayout scale_layout(const TensorView& x, const TensorView& scale);
+// Inline, because operations, kernels and the CPU all read scales by it.
+inline ScaleLayout scale_layout(const TensorView& x, const TensorView& scale) {
+  expects(x.rank >= 1, "scale_layout: x has rank 0; give it at least one axis");
+  const int64_t cols = x.size(-1);
+  int64_t rows = 1;
+  for (int d = 0; d < x.rank - 1; ++d) rows *= x.size(d);
+  const int64_t whole_rows = rows > 0 ? rows : 1;
+  const int64_t whole_cols = cols > 0 ? cols : 1;
+  if (scale.rank == 1 && scale.size(0) == 1) return {whole_rows, whole_cols, 1};
+  if (scale.rank == 2) {
+    const int64_t down = scale.size(0);
+    const int64_t across = scale.size(1);
+    if (down == 1 && across == 1) return {whole_rows, whole_cols, 1};
+    if (down == 1 && across == cols) return {whole_rows, 1, cols};
+    if (down == rows && across == 1) return {1, whole_cols, 1};
+    if (down == rows && across > 0 && cols > 0 && cols % across == 0)
+      return {1, cols / across, across};
+  }
+  const std::string r = std::to_string(rows), c = std::to_string(cols);
+  fail("scale is " + to_string(scale) + "; for x with " + r + " rows of " + c +
+       " columns it may be [1], [1, " + c + "], [" + r + ", 1], or [" + r +
+       ", n] with n dividing " + c);
+}
 
 }  // namespace tessera

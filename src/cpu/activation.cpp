@@ -1,0 +1,64 @@
+// Activations on the CPU, plain and gated.
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include "cpu/elementwise.h"
+#include "cpu/float_row.h"
+#include "cpu/parallel.h"
+
+namespace tessera::cpu {
+namespace {
+
+struct Relu {
+  float operator()(float x) const { return x < 0.0f ? 0.0f : x; }  // NaN stays NaN
+};
+
+struct Silu {
+  float operator()(float x) const { return x / (1.0f + std::exp(-x)); }
+};
+
+// Phi(x) is half of erfc(-x / sqrt(2)); 1 + erf would cancel for negative x.
+struct Gelu {
+  float operator()(float x) const { return x * (0.5f * std::erfc(x * -0.70710678118654752f)); }
+};
+
+// 0.5 x (1 + tanh(u)) is x / (1 + exp(-2u)), which does not cancel for negative x.
+struct GeluTanh {
+  float operator()(float x) const {
+    const float u = 0.79788456080286536f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + std::exp(-2.0f * u));
+  }
+};
+
+template <class T, class F>
+void apply(const ActivationArgs& args, F f) {
+  const Rows x = as_rows(args.x, "x");
+  const Rows out = as_rows(args.out, "out");
+  const Rows up = args.up ? as_rows(*args.up, "up") : Rows{};
+  for_each_row(x.num_rows, x.num_cols, 0, [&](int64_t row, float*) {
+    const T* from = args.x.as<T>() + row * x.row_stride;
+    T* to = args.out.as<T>() + row * out.row_stride;
+    if (args.up) {
+      const T* by = args.up->as<T>() + row * up.row_stride;
+      for (int64_t i = 0; i < x.num_cols; ++i) to[i] = narrow<T>(f(widen(from[i])) * widen(by[i]));
+    } else {
+      for (int64_t i = 0; i < x.num_cols; ++i) to[i] = narrow<T>(f(widen(from[i])));
+    }
+  });
+}
+
+}  // namespace
+
+void activation(const ActivationArgs& args) {
+  with_float_type(args.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    switch (args.kind) {
+      case Activation::relu: return apply<T>(args, Relu{});
+      case Activation::silu: return apply<T>(args, Silu{});
+      case Activation::gelu: return apply<T>(args, Gelu{});
+      case Activation::gelu_tanh: return apply<T>(args, GeluTanh{});
+    }
+  });
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,33 @@
+// Rows shared out over threads. A row is always computed by one thread in a fixed order, so results
+// do not depend on how many there are.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::cpu {
+
+// Waking the threads costs some microseconds: about this many elements of work.
+inline constexpr int64_t kParallelElements = 16 * 1024;
+
+// Calls body(item) for every item in [0, num_items).
+template <class Body>
+void parallel_for(int64_t num_items, int64_t elements_per_item, Body&& body) {
+#pragma omp parallel for schedule(static) if (num_items * elements_per_item > kParallelElements)
+  for (int64_t item = 0; item < num_items; ++item) body(item);
+}
+
+// Calls body(row, scratch) for every row; scratch is `scratch_floats` floats of the thread's own.
+template <class Body>
+void for_each_row(int64_t num_rows, int64_t num_cols, int64_t scratch_floats, Body&& body) {
+#pragma omp parallel if (num_rows > 1 && num_rows * num_cols > kParallelElements)
+  {
+    std::vector<float> scratch(static_cast<size_t>(scratch_floats));
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < num_rows; ++row) body(row, scratch.data());
+  }
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,51 @@
+// One float to one code of a quantised type, and the scale a range of values asks for. Integer
+// codes are computed as floats that hold integers, so that the loops around them vectorise.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/core/convert.h"
+#include "tessera/core/dtype.h"
+
+namespace tessera::cpu {
+
+inline float clamp(float value, float limit) {
+  const float below = value > limit ? limit : value;
+  return below < -limit ? -limit : below;
+}
+
+// The integer nearest value / scale (given 1 / scale applied) in [-limit, limit], ties to even; NaN
+// gives 0. Adding 1.5 * 2^23 leaves no room for a fraction, so the adder rounds; limit <= 2^22.
+inline float symmetric_code(float value, float limit) {
+  const float number = value == value ? value : 0.0f;
+  return (clamp(number, limit) + 0x1.8p23f) - 0x1.8p23f;
+}
+
+// round(value) + zero_point in [0, highest]; NaN gives the zero point. In double, where the sum is
+// exact whatever the zero point.
+inline float shifted_code(float value, int32_t zero_point, int highest) {
+  const float number = value == value ? value : 0.0f;
+  const double rounded = (double{clamp(number, 0x1p40f)} + 0x1.8p52) - 0x1.8p52;
+  const double code = rounded + static_cast<double>(zero_point);
+  const double top = static_cast<double>(highest);
+  return static_cast<float>(code < 0.0 ? 0.0 : (code > top ? top : code));
+}
+
+// The symmetric code of a type that fills whole bytes. FP8 saturates and keeps NaN.
+template <class T>
+T byte_code(float value) {
+  return from_float<T>(value);
+}
+template <>
+inline int8_t byte_code<int8_t>(float value) {
+  return static_cast<int8_t>(symmetric_code(value, quant_max(DType::i8)));
+}
+
+// A scale that would be 0 is 1, so that codes of zeros are zeros.
+inline float scale_for(float width, float num_steps) {
+  const float scale = width / num_steps;
+  return scale == 0.0f ? 1.0f : scale;
+}
+
+}  // namespace tessera::cpu
