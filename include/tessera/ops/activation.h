@@ -21,9 +21,9 @@ enum class Activation : uint8_t {
 // Leading axes are rows; x, up and out may have different row strides, so gate and up may be the
 // two halves of one matrix. Error: 2 ulp of the dtype, or 1e-6 absolute in f32.
 struct ActivationArgs {
-  TensorView x;                  // [rows, cols]; f32, f16 or bf16
-  std::optional<TensorView> up;  // [rows, cols], dtype of x
-  TensorView out;                // [rows, cols], dtype of x; may be x or up
+  TensorView x;                       // [rows, cols]; f32, f16 or bf16
+  std::optional<TensorView> up = {};  // [rows, cols], dtype of x
+  TensorView out;                     // [rows, cols], dtype of x; may be x or up
   Activation kind = Activation::silu;
 };
 

@@ -18,24 +18,24 @@ namespace tessera {
 // qmax is 448 for e4m3 and 127 for i8; values beyond it saturate. Leading axes are rows.
 // Error: within 2 ulp of the output type of the exact result for the stored h, plus hidden * 2^-24.
 struct RmsNormArgs {
-  TensorView x;                            // [rows, hidden]; f32, f16 or bf16
-  TensorView weight;                       // [hidden], dtype of x, contiguous
-  TensorView out;                          // [rows, hidden]; dtype of x, e4m3 or i8; may be x
-  std::optional<TensorView> residual;      // [rows, hidden], dtype of x; read and written
-  std::optional<TensorView> static_scale;  // f32 [1], read; for a quantised out
-  std::optional<TensorView> token_scale;   // f32 [rows], written; for a quantised out
+  TensorView x;                                 // [rows, hidden]; f32, f16 or bf16
+  TensorView weight;                            // [hidden], dtype of x, contiguous
+  TensorView out;                               // [rows, hidden]; dtype of x, e4m3 or i8; may be x
+  std::optional<TensorView> residual = {};      // [rows, hidden], dtype of x; read and written
+  std::optional<TensorView> static_scale = {};  // f32 [1], read; for a quantised out
+  std::optional<TensorView> token_scale = {};   // f32 [rows], written; for a quantised out
   float eps = 1e-5f;
 };
 
 //   y = (h - mean(h)) / sqrt(var(h) + eps) * weight + bias      with h and out as above
 struct LayerNormArgs {
-  TensorView x;                            // [rows, hidden]; f32, f16 or bf16
-  TensorView weight;                       // [hidden], dtype of x, contiguous
-  std::optional<TensorView> bias;          // [hidden], dtype of x, contiguous
-  TensorView out;                          // [rows, hidden]; dtype of x, e4m3 or i8; may be x
-  std::optional<TensorView> residual;      // [rows, hidden], dtype of x; read and written
-  std::optional<TensorView> static_scale;  // f32 [1], read; for a quantised out
-  std::optional<TensorView> token_scale;   // f32 [rows], written; for a quantised out
+  TensorView x;                                 // [rows, hidden]; f32, f16 or bf16
+  TensorView weight;                            // [hidden], dtype of x, contiguous
+  std::optional<TensorView> bias = {};          // [hidden], dtype of x, contiguous
+  TensorView out;                               // [rows, hidden]; dtype of x, e4m3 or i8; may be x
+  std::optional<TensorView> residual = {};      // [rows, hidden], dtype of x; read and written
+  std::optional<TensorView> static_scale = {};  // f32 [1], read; for a quantised out
+  std::optional<TensorView> token_scale = {};   // f32 [rows], written; for a quantised out
   float eps = 1e-5f;
 };
 

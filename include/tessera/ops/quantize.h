@@ -36,19 +36,19 @@ enum class ScaleMode : uint8_t {
 //   i4           -7 .. 7          7      0 .. 15, unsigned nibbles
 //   e4m3, e5m2   all finite       448, 57344   -
 struct QuantizeArgs {
-  TensorView x;                          // [rows, cols]; f32, f16 or bf16
-  TensorView out;                        // [rows, cols]; a type above; i4 needs even cols and g
-  TensorView scale;                      // f32, contiguous
-  std::optional<TensorView> zero_point;  // i32, shape of scale, contiguous; u8 needs it
+  TensorView x;                               // [rows, cols]; f32, f16 or bf16
+  TensorView out;                             // [rows, cols]; a type above; i4: even cols, g
+  TensorView scale;                           // f32, contiguous
+  std::optional<TensorView> zero_point = {};  // i32, as scale; u8 needs it
   ScaleMode mode = ScaleMode::dynamic;
 };
 
 //   out = (q - zero_point) * scale       in float, rounded once
 struct DequantizeArgs {
-  TensorView x;                          // [rows, cols]; i8, u8, i4, e4m3 or e5m2
-  TensorView scale;                      // f32, as above
-  std::optional<TensorView> zero_point;  // i32, shape of scale
-  TensorView out;                        // [rows, cols]; f32, f16 or bf16
+  TensorView x;                               // [rows, cols]; i8, u8, i4, e4m3 or e5m2
+  TensorView scale;                           // f32, as above
+  std::optional<TensorView> zero_point = {};  // i32, shape of scale
+  TensorView out;                             // [rows, cols]; f32, f16 or bf16
 };
 
 void quantize(const QuantizeArgs& args, const Context& ctx = {});

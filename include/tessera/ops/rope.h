@@ -21,13 +21,13 @@ enum class RopeScalingKind : uint8_t { none, linear, llama3, yarn };
 // How a model was stretched beyond the length it was trained on; names as in config.json.
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::none;
-  double factor = 1.0;                  // linear, llama3, yarn
-  double low_freq_factor = 1.0;         // llama3
-  double high_freq_factor = 4.0;        // llama3
-  int64_t original_max_positions = 0;   // llama3, yarn
-  double beta_fast = 32.0;              // yarn
-  double beta_slow = 1.0;               // yarn
-  std::optional<double> attention_factor;  // yarn; 0.1 ln(factor) + 1 if not given
+  double factor = 1.0;                          // linear, llama3, yarn
+  double low_freq_factor = 1.0;                 // llama3
+  double high_freq_factor = 4.0;                // llama3
+  int64_t original_max_positions = 0;           // llama3, yarn
+  double beta_fast = 32.0;                      // yarn
+  double beta_slow = 1.0;                       // yarn
+  std::optional<double> attention_factor = {};  // yarn; 0.1 ln(factor) + 1 if not given
 };
 
 // Angle per position of each pair: rotary_dim / 2 values, in double.
@@ -41,10 +41,10 @@ Tensor make_rope_table(int64_t num_positions, int64_t rotary_dim, double theta,
 // Rotates the first rotary_dim (the table's width) elements of every head in place. A position
 // outside the table is refused on the CPU; on a GPU its tokens become NaN, so that it shows.
 struct RopeArgs {
-  TensorView q;                 // [tokens, num_heads, head_dim]; f32, f16, bf16; read and written
-  std::optional<TensorView> k;  // [tokens, num_kv_heads, head_dim], dtype of q; read and written
-  TensorView positions;         // [tokens]; i32 or i64, contiguous
-  TensorView table;             // f32 [num_positions, rotary_dim], contiguous: make_rope_table
+  TensorView q;                      // [tokens, num_heads, head_dim]; f32, f16, bf16; updated
+  std::optional<TensorView> k = {};  // [tokens, num_kv_heads, head_dim], otherwise as q
+  TensorView positions;              // [tokens]; i32 or i64, contiguous
+  TensorView table;                  // f32 [num_positions, rotary_dim], contiguous: make_rope_table
   RopeStyle style = RopeStyle::half_split;
 };
 
