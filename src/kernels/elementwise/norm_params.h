@@ -22,7 +22,6 @@ struct NormParams {
   int64_t out_stride;
   int hidden;
   float eps;
-  bool is_vectorized;  // every access may be a whole aligned vector; otherwise element by element
 };
 static_assert(std::is_trivially_copyable_v<NormParams>);
 

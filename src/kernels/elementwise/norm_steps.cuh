@@ -42,23 +42,27 @@ __device__ int count_in(const NormParams& p, int v) {
   return p.hidden - v * tile::kVecSize<In>;
 }
 
-// Vector v of a row of T cut like a row of In; zeros beyond the row.
-template <class In, class T = In>
-__device__ tile::Vec<T, tile::kVecSize<In>> load_vec(const NormParams& p, const void* row, int v) {
+// Vector v of a row of T that is cut like a row of In; zeros beyond the row. kIsWhole: rows are
+// aligned and made of whole vectors, so that an access is one instruction under a predicate. This
+// is a constant because a branch on it in front of every load keeps the loads from overlapping.
+template <bool kIsWhole, class In, class T>
+__device__ auto load_vec(const NormParams& p, const T* row, int v) {
   using Vec = tile::Vec<T, tile::kVecSize<In>>;
   const int count = count_in<In>(p, v);
-  if (count <= 0) return Vec{};
-  const T* data = static_cast<const T*>(row) + v * tile::kVecSize<In>;
-  return p.is_vectorized ? Vec::load(data) : Vec::load_part(data, count);
+  if constexpr (!kIsWhole) return Vec::load_part(row + v * tile::kVecSize<In>, count);
+  return count > 0 ? Vec::load(row + v * tile::kVecSize<In>) : Vec{};
 }
 
-template <class In, class T>
-__device__ void store_vec(const NormParams& p, void* row, int v,
+template <bool kIsWhole, class In, class T>
+__device__ void store_vec(const NormParams& p, T* row, int v,
                           const tile::Vec<T, tile::kVecSize<In>>& vec) {
   const int count = count_in<In>(p, v);
-  if (count <= 0) return;
-  T* data = static_cast<T*>(row) + v * tile::kVecSize<In>;
-  p.is_vectorized ? vec.store(data) : vec.store_part(data, count);
+  T* data = row + v * tile::kVecSize<In>;
+  if constexpr (!kIsWhole) {
+    vec.store_part(data, count);
+  } else if (count > 0) {
+    vec.store(data);
+  }
 }
 
 // Starts the weights on their way while the previous kernel still runs: one request a cache line.
@@ -97,7 +101,8 @@ struct MeanVariance {
   }
 };
 
-template <class Kind, class In, class Out>
+// One row of the matrix, in vectors.
+template <class In, class Out, bool kIsWhole>
 struct NormRow {
   static constexpr float kQuantMax = quant_max(dtype_of<Out>);
   static constexpr bool kIsQuantized = kQuantMax > 0.0f;  // otherwise y leaves rounded
@@ -105,71 +110,75 @@ struct NormRow {
   using Values = NormValues<In>;
   using Vec = tile::Vec<In, kSize>;
 
-  __device__ static Vec load_x(const NormParams& p, int64_t row_idx, int v) {
-    return load_vec<In>(p, static_cast<const In*>(p.x) + row_idx * p.x_stride, v);
+  const NormParams& p;
+  int64_t row_idx;
+
+  __device__ In* residual() const {
+    return static_cast<In*>(p.residual) + row_idx * p.residual_stride;
   }
-  __device__ static Vec load_residual(const NormParams& p, int64_t row_idx, int v) {
-    return load_vec<In>(p, residual_row(p, row_idx), v);
+  __device__ Vec load_x(int v) const {
+    return load_vec<kIsWhole, In>(p, static_cast<const In*>(p.x) + row_idx * p.x_stride, v);
+  }
+  __device__ Vec load_residual(int v) const {
+    return load_vec<kIsWhole, In>(p, static_cast<const In*>(residual()), v);
+  }
+  __device__ Vec load_weight(int v) const {
+    return load_vec<kIsWhole, In>(p, static_cast<const In*>(p.weight), v);
   }
   // residual = x + residual; returns the sum as it is stored: rounded to In.
-  __device__ static Vec add_residual(const NormParams& p, int64_t row_idx, int v, const Vec& x,
-                                     const Vec& residual) {
+  __device__ Vec add_residual(int v, const Vec& x, const Vec& addend) const {
     Values a;
     Values b;
     x.to_floats(a.values);
-    residual.to_floats(b.values);
+    addend.to_floats(b.values);
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) a.values[i] += b.values[i];
     const Vec sum = Vec::from_floats(a.values);
-    store_vec<In>(p, residual_row(p, row_idx), v, sum);
+    store_vec<kIsWhole, In>(p, residual(), v, sum);
     return sum;
   }
+  // Of the elements that lie in the row.
   template <class Term>
-  __device__ static float sum_of(const NormParams& p, int v, const Values& h, const Term& term) {
+  __device__ float sum_of(int v, const Values& h, const Term& term) const {
     const int count = count_in<In>(p, v);
     float total = 0.0f;
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) {
-      if (i < count) total += term(h.values[i]);
+      total += (kIsWhole ? count > 0 : i < count) ? term(h.values[i]) : 0.0f;
     }
     return total;
   }
-  __device__ static void normalize(const NormParams& p, int v, const Vec& weight,
-                                   NormStatistics stats, Values& h) {
+  __device__ void normalize(int v, const Vec& weight, NormStatistics stats, Values& h) const {
     Values w;
     Values b{};
     weight.to_floats(w.values);
-    if (p.bias != nullptr) load_vec<In>(p, p.bias, v).to_floats(b.values);
+    if (p.bias != nullptr) {
+      load_vec<kIsWhole, In>(p, static_cast<const In*>(p.bias), v).to_floats(b.values);
+    }
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) {
       h.values[i] = fmaf((h.values[i] - stats.mean) * stats.rstd, w.values[i], b.values[i]);
     }
   }
 
-  __device__ static bool needs_absmax(const NormParams& p) {
-    return kIsQuantized && p.token_scale != nullptr;
-  }
-  // Lanes beyond the row hold -mean * rstd * 0: nothing.
-  __device__ static float absmax_of(const NormParams& p, int v, const Values& y) {
+  __device__ bool needs_absmax() const { return kIsQuantized && p.token_scale != nullptr; }
+  // Elements beyond the row have weight and bias 0, so they are 0 here.
+  __device__ float absmax_of(const Values& y) const {
     float largest = 0.0f;
-    if (!needs_absmax(p)) return largest;
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) largest = fmaxf(largest, fabsf(y.values[i]));
     return largest;
   }
-  // 1 / scale of the row; writes the scale where it is dynamic.
-  __device__ static float find_scale(const NormParams& p, int64_t row_idx, float largest,
-                                     NormReductions& shared) {
+  // 1 / scale of the row, from the largest magnitude this thread saw; writes a dynamic scale.
+  __device__ float find_scale(float largest, NormReductions& shared) const {
     if constexpr (!kIsQuantized) return 1.0f;
-    if (!needs_absmax(p)) return __fdiv_rn(1.0f, *p.static_scale);
+    if (!needs_absmax()) return __fdiv_rn(1.0f, *p.static_scale);
     largest = tile::block_reduce<tile::Max>(largest, shared.absmax);
     const float scale = largest > 0.0f ? __fdiv_rn(largest, kQuantMax) : 1.0f;
     if (threadIdx.x == 0) p.token_scale[row_idx] = scale;
     return __fdiv_rn(1.0f, scale);
   }
-  __device__ static void store(const NormParams& p, int64_t row_idx, int v, Values y,
-                               float inverse_scale) {
-    Out* row = static_cast<Out*>(p.out) + row_idx * p.out_stride;
+  __device__ void store(int v, Values y, float inverse_scale) const {
     if constexpr (kIsQuantized) {
       TESSERA_UNROLL
       for (int i = 0; i < kSize; ++i) y.values[i] *= inverse_scale;
@@ -181,12 +190,7 @@ struct NormRow {
         vec.values[i] = vec.values[i] < -127 ? int8_t{-127} : vec.values[i];
       }
     }
-    store_vec<In>(p, row, v, vec);
-  }
-
- private:
-  __device__ static In* residual_row(const NormParams& p, int64_t row_idx) {
-    return static_cast<In*>(p.residual) + row_idx * p.residual_stride;
+    store_vec<kIsWhole, In>(p, static_cast<Out*>(p.out) + row_idx * p.out_stride, v, vec);
   }
 };
 
