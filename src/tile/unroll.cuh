@@ -1,4 +1,4 @@
-// TESSERA_UNROLL: the full unrolling of the loop that follows, in a form the formatter keeps in place.
+// TESSERA_UNROLL: fully unrolls the loop that follows, in a form the formatter keeps in place.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,0 +1,109 @@
+// A ring of shared-memory stages between producers and consumers, kept by mbarriers.
+// SPDX-License-Identifier: MIT
+//
+//   producer                                    consumer
+//     pipe.producer_acquire(state);               pipe.consumer_wait(state);
+//     pipe.producer_expect(state, bytes);         ... read stage state.index ...
+//     tensor_load(..., pipe.full(state));         pipe.consumer_release(state);
+//     state.advance();                            state.advance();
+#pragma once
+
+#include <cstdint>
+
+#include "tile/ptx/mbarrier.cuh"
+#include "tile/unroll.cuh"
+
+namespace tessera::tile {
+
+// One side's place in the ring. Both sides start from the default and advance once a stage.
+template <int kStages>
+struct PipelineState {
+  int index = 0;
+  uint32_t phase = 0;
+
+  constexpr void advance() {
+    if (++index == kStages) {
+      index = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// The barriers of a ring; a member of the kernel's SharedStorage.
+template <int kStages>
+struct PipelineBarriers {
+  alignas(8) uint64_t full[kStages];
+  alignas(8) uint64_t empty[kStages];
+};
+
+template <int kStages>
+class Pipeline {
+ public:
+  using Barriers = PipelineBarriers<kStages>;
+  using State = PipelineState<kStages>;
+
+  __device__ explicit Pipeline(Barriers& barriers)
+      : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)) {}
+
+  // One thread of the block. The counts are arrivals per stage: producer_expect and producer_commit
+  // are one each, and so is consumer_release; in a cluster that shares stages, count every block's
+  // consumers. A block barrier (a cluster barrier, in a cluster) follows before anyone uses it.
+  __device__ void init(int num_producer_arrivals, int num_consumer_arrivals) {
+    TESSERA_UNROLL
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(full_ + 8 * i, static_cast<uint32_t>(num_producer_arrivals));
+      ptx::mbarrier_init(empty_ + 8 * i, static_cast<uint32_t>(num_consumer_arrivals));
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  // Waits until the stage is free; the first round finds every stage free.
+  __device__ void producer_acquire(const State& state) const {
+    ptx::mbarrier_wait(empty(state), state.phase ^ 1);
+  }
+  // The same where blocks of a cluster release the stage.
+  __device__ void producer_acquire_cluster(const State& state) const {
+    ptx::mbarrier_wait_cluster(empty(state), state.phase ^ 1);
+  }
+
+  // An arrival, and a promise that copies on full(state) will bring `bytes`. Before the copies.
+  __device__ void producer_expect(const State& state, uint32_t bytes) const {
+    ptx::mbarrier_arrive_expect_tx(full(state), bytes);
+  }
+  // An arrival of a producer that writes by ordinary stores. After the stores; if the tensor cores
+  // or the copy engine read the stage, fence_proxy_async_shared comes between.
+  __device__ void producer_commit(const State& state) const { ptx::mbarrier_arrive(full(state)); }
+
+  // Where copies into the stage report their bytes.
+  __device__ uint32_t full(const State& state) const { return full_ + 8 * state.index; }
+  __device__ uint32_t empty(const State& state) const { return empty_ + 8 * state.index; }
+
+  // Lets a consumer look before it commits itself to waiting.
+  __device__ bool is_full(const State& state) const {
+    return ptx::mbarrier_test_wait(full(state), state.phase);
+  }
+  __device__ void consumer_wait(const State& state) const {
+    ptx::mbarrier_wait(full(state), state.phase);
+  }
+  // Arrives once: one thread for a warp or warpgroup that has met, or each thread, as init counted.
+  __device__ void consumer_release(const State& state) const { ptx::mbarrier_arrive(empty(state)); }
+  // The same on the ring of the block of rank `rank`, whose copies also filled this block's stage.
+  __device__ void consumer_release(const State& state, uint32_t rank) const {
+    ptx::mbarrier_arrive_cluster(ptx::mapa(empty(state), rank));
+  }
+
+  // Waits until consumers have released every stage acquired so far. In a cluster a producer calls
+  // it last, so that no block leaves while another may still arrive on its barriers.
+  __device__ void producer_drain(State state) const {
+    for (int i = 0; i < kStages; ++i) {
+      producer_acquire_cluster(state);
+      state.advance();
+    }
+  }
+
+ private:
+  uint32_t full_;
+  uint32_t empty_;
+};
+
+}  // namespace tessera::tile
