@@ -5,14 +5,17 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/row.h"
 #include "tessera/core/context.h"
+#include "tessera/core/error.h"
 
 namespace tessera::ops {
 
-// All that dispatch knows of an operation. `check` throws on arguments no implementation may see;
-// `rows_sm90` are preferred to `rows`, and within each the order is preference.
+// All that dispatch knows of an operation. `check` throws on arguments no implementation may see,
+// tensors on different devices among them; `rows_sm90` are preferred to `rows`, and within each the
+// order is preference.
 template <class Args>
 struct Op {
   std::string_view name;
@@ -22,15 +25,91 @@ struct Op {
   std::span<const Row<Args>> rows;
 };
 
-// Where the arguments live. Every tensor of a call is on one device; check has seen to it.
-// The row that runs these (checked) arguments on a GPU, or null.
-template <class Args>
-const Row<Args>* find_row(const Op<Args>& op, const Args& args, Device device, const Context& ctx);
+// Of a GPU, remembered without a lock: 90 for the H200.
+int compute_capability(Device device);
 
-template <class Args>
-void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx);
+// TESSERA_LOG=rows: whether choices are printed, and the first use of a row (or, with null, of the
+// CPU by an operation).
+bool logs_rows();
+void log_choice(std::string_view op, const void* row, std::string_view row_name);
 
+// A row as a refusal speaks of it.
+struct RowOption {
+  std::string name;
+  RowKey key;
+  Library library;
+  bool is_batch_invariant;
+  bool takes_args;
+};
+[[noreturn]] void refuse_unknown_row(std::string_view op, const Context& ctx,
+                                     std::span<const RowOption> rows);
+[[noreturn]] void refuse_forced_row(std::string_view op, Device device, const Context& ctx,
+                                    RowKey key, const RowOption& row);
+[[noreturn]] void refuse_row_on_cpu(std::string_view op, const Context& ctx);
+[[noreturn]] void refuse_no_row(std::string_view op, Device device, const Context& ctx, RowKey key,
+                                std::span<const RowOption> rows);
+
+// The row that runs these (checked) arguments on a GPU, or null. A forced row is found by its name;
+// otherwise the first that fits wins.
 template <class Args>
-bool is_supported(const Op<Args>& op, const Args& args, Device device, const Context& ctx);
+const Row<Args>* find_row(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+  if (op.rows_sm90.empty() && op.rows.empty()) return nullptr;
+  const int capability = compute_capability(device);
+  const RowKey key = key_of(args);
+  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows}) {
+    for (const Row<Args>& row : rows) {
+      if (!runs_on(row.library, capability) || !row.takes(args, key)) continue;
+      if (ctx.batch_invariant && !row.is_batch_invariant) continue;
+      if (ctx.row.empty() || row.name() == ctx.row) return &row;
+    }
+  }
+  return nullptr;
+}
+
+// Says why find_row found nothing.
+template <class Args>
+[[noreturn]] void refuse(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+  const RowKey key = key_of(args);
+  std::vector<RowOption> options;
+  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows}) {
+    for (const Row<Args>& row : rows) {
+      options.push_back(
+          {row.name(), row.key, row.library, row.is_batch_invariant, row.takes(args, key)});
+    }
+  }
+  if (ctx.row.empty()) refuse_no_row(op.name, device, ctx, key, options);
+  for (const RowOption& option : options) {
+    if (option.name == ctx.row) refuse_forced_row(op.name, device, ctx, key, option);
+  }
+  refuse_unknown_row(op.name, ctx, options);
+}
+
+// Checks, then runs on `device`, where the arguments live.
+template <class Args>
+void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+  op.check(args);
+  if (device.is_cpu()) {
+    if (!ctx.row.empty()) refuse_row_on_cpu(op.name, ctx);
+    if (logs_rows()) log_choice(op.name, nullptr, "cpu");
+    op.cpu(args);
+    return;
+  }
+  const Row<Args>* row = find_row(op, args, device, ctx);
+  if (row == nullptr) refuse(op, args, device, ctx);
+  if (logs_rows()) log_choice(op.name, row, row->name());
+  const DeviceGuard guard(device);
+  row->launch(args, ctx);
+}
+
+// The same lookup, as a question.
+template <class Args>
+bool is_supported(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+  try {
+    op.check(args);
+    return device.is_cpu() ? ctx.row.empty() : find_row(op, args, device, ctx) != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 }  // namespace tessera::ops

@@ -79,11 +79,11 @@ inline ScaleLayout scale_layout(const TensorView& x, const TensorView& scale) {
     if (down == 1 && across == 1) return {whole_rows, whole_cols, 1};
     if (down == 1 && across == cols) return {whole_rows, 1, cols};
     if (down == rows && across == 1) return {1, whole_cols, 1};
-    if (down == rows && across > 0 && cols > 0 && cols % across == 0)
-      return {1, cols / across, across};
+    const bool divides = across > 0 && cols > 0 && cols % across == 0;
+    if (down == rows && divides) return {1, cols / across, across};
   }
   const std::string r = std::to_string(rows), c = std::to_string(cols);
-  fail("scale is " + to_string(scale) + "; for x with " + r + " rows of " + c +
+  fail("scale_layout: scale is " + to_string(scale) + "; for x with " + r + " rows of " + c +
        " columns it may be [1], [1, " + c + "], [" + r + ", 1], or [" + r +
        ", n] with n dividing " + c);
 }

@@ -1,0 +1,62 @@
+// What a call's tensors must satisfy, one verb per rule. Each refusal shows the tensor and the
+// remedy; nothing is formatted, and nothing allocated, while the rules hold.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "tessera/core/tensor.h"
+
+namespace tessera::ops {
+
+// Kernels index within a row with 32-bit integers.
+inline constexpr int64_t kMaxCols = int64_t{1} << 30;
+
+// A tensor and the words a refusal calls it by: {"rms_norm: x", args.x}.
+struct Named {
+  std::string_view what;
+  const TensorView& view;
+};
+
+// A set of element types, one bit each.
+struct DTypeSet {
+  uint32_t bits = 0;
+
+  constexpr DTypeSet(std::initializer_list<DType> types) {
+    for (DType type : types) bits |= 1u << static_cast<int>(type);
+  }
+  constexpr bool has(DType type) const { return (bits >> static_cast<int>(type) & 1u) != 0; }
+};
+
+inline constexpr DTypeSet kFloats = {DType::f32, DType::f16, DType::bf16};
+inline constexpr DTypeSet kIndices = {DType::i32, DType::i64};
+
+// A sound view of one of these types: rank and sizes in range, memory behind it, i4 in whole bytes.
+void expect_tensor(const Named& tensor, DTypeSet types);
+// The same, and on the device of `first`.
+void expect_tensor(const Named& tensor, DTypeSet types, const Named& first);
+
+void expect_rank(const Named& tensor, int rank);
+void expect_dtype_of(const Named& tensor, const Named& other);
+void expect_shape_of(const Named& tensor, const Named& other);
+void expect_contiguous(const Named& tensor);
+// Contiguous, with one element for each of `count`, in any shape: "[rows]" may come as [batch,
+// seq].
+void expect_one_each(const Named& tensor, int64_t count, std::string_view of_what);
+// Folds into rows with one stride; at most kMaxCols columns.
+Rows expect_rows(const Named& tensor);
+
+// No element of a written tensor may stand for two indices, as a stride of 0 makes it.
+void expect_writable(const Named& tensor);
+// Shares no memory with `other`.
+void expect_apart(const Named& out, const Named& other);
+// Is exactly `other`, element for element, or shares no memory with it.
+void expect_same_or_apart(const Named& out, const Named& other);
+
+// Whether two views certainly share an element. Views whose axes do not fold into rows of one
+// stride are compared by their first element only.
+bool overlap(const TensorView& a, const TensorView& b);
+
+}  // namespace tessera::ops

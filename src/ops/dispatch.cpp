@@ -1,0 +1,136 @@
+// The parts of dispatch that do not depend on the operation: the log, and why no row was found.
+// SPDX-License-Identifier: MIT
+#include "ops/dispatch.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "core/text.h"
+
+namespace tessera::ops {
+namespace {
+
+constexpr size_t kMaxListed = 6;
+
+std::string describe(RowKey key) {
+  if (key.in == key.out) return std::string(name(key.in));
+  return concat(name(key.in), " to ", name(key.out));
+}
+
+std::string names(std::span<const RowOption> rows) {
+  std::string text;
+  for (const RowOption& row : rows) {
+    if (!text.empty()) text += ", ";
+    text += row.name;
+  }
+  return text;
+}
+
+// Rows sharing more with the key come first; among equals the table's order stands.
+std::string nearest(std::span<const RowOption> rows, RowKey key) {
+  const auto shared = [key](const RowOption& row) {
+    return int{row.key.in == key.in} + int{row.key.out == key.out};
+  };
+  std::vector<RowOption> sorted(rows.begin(), rows.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const RowOption& a, const RowOption& b) { return shared(a) > shared(b); });
+  sorted.resize(std::min(sorted.size(), kMaxListed));
+  return names(sorted);
+}
+
+std::string_view library_needs(Library library) {
+  return library == Library::sm90 ? "compute capability 90" : "compute capability 80 or more";
+}
+
+// What keeps a row from running here, its arguments aside; empty: nothing does.
+std::string obstacle(const RowOption& row, int capability, const Context& ctx) {
+  if (!runs_on(row.library, capability)) {
+    return concat("it needs ", library_needs(row.library), " and the device has ", capability);
+  }
+  if (ctx.batch_invariant && !row.is_batch_invariant) {
+    return "its result depends on the batch, and batch_invariant is set";
+  }
+  return {};
+}
+
+}  // namespace
+
+int compute_capability(Device device) {
+  constexpr size_t kRemembered = 64;
+  static std::array<std::atomic<int>, kRemembered> remembered{};
+  const size_t index = static_cast<size_t>(device.index);
+  if (device.index < 0 || index >= kRemembered) return device_info(device).compute_capability;
+  int capability = remembered[index].load(std::memory_order_relaxed);
+  if (capability == 0) {
+    capability = device_info(device).compute_capability;
+    remembered[index].store(capability, std::memory_order_relaxed);
+  }
+  return capability;
+}
+
+bool logs_rows() {
+  static const bool is_on = [] {
+    const char* value = std::getenv("TESSERA_LOG");
+    return value != nullptr && std::string_view(value).find("rows") != std::string_view::npos;
+  }();
+  return is_on;
+}
+
+void log_choice(std::string_view op, const void* row, std::string_view row_name) {
+  static std::mutex mutex;
+  static std::set<std::pair<std::string, const void*>> seen;
+  const std::lock_guard lock(mutex);
+  if (!seen.emplace(op, row).second) return;
+  const std::string line = concat("tessera: ", op, " runs ", row_name, "\n");
+  std::fputs(line.c_str(), stderr);
+}
+
+void refuse_row_on_cpu(std::string_view op, const Context& ctx) {
+  fail(concat(op, ": row '", ctx.row,
+              "' is a GPU kernel and the tensors are on the cpu; copy them to a GPU, or force no "
+              "row"));
+}
+
+void refuse_unknown_row(std::string_view op, const Context& ctx, std::span<const RowOption> rows) {
+  const std::string known = rows.empty() ? "none: this build has no GPU kernels" : names(rows);
+  fail(concat(op, ": there is no row '", ctx.row, "'; its rows are ", known));
+}
+
+void refuse_forced_row(std::string_view op, Device device, const Context& ctx, RowKey key,
+                       const RowOption& row) {
+  const std::string why = obstacle(row, compute_capability(device), ctx);
+  if (!why.empty())
+    fail(concat(op, ": row '", row.name, "' cannot run on ", to_string(device), ": ", why));
+  if (row.key == key) {
+    fail(concat(op, ": row '", row.name,
+                "' is for these types but does not take these arguments; force no row to let one "
+                "be chosen"));
+  }
+  fail(concat(op, ": row '", row.name, "' is for ", describe(row.key), " and the arguments are ",
+              describe(key), "; force no row to let one be chosen"));
+}
+
+void refuse_no_row(std::string_view op, Device device, const Context& ctx, RowKey key,
+                   std::span<const RowOption> rows) {
+  if (rows.empty()) {
+    fail(concat(op, ": the tensors are on ", to_string(device),
+                " and this build has no GPU kernels; configure with TESSERA_CUDA=ON, or copy them "
+                "to the cpu"));
+  }
+  const int capability = compute_capability(device);
+  for (const RowOption& row : rows) {
+    if (!row.takes_args) continue;
+    fail(concat(op, ": no row takes ", describe(key), " on ", to_string(device), "; the nearest, ",
+                row.name, ", does not: ", obstacle(row, capability, ctx)));
+  }
+  fail(concat(op, ": no row takes ", describe(key), " on ", to_string(device),
+              " (compute capability ", capability, "); the nearest rows are ", nearest(rows, key)));
+}
+
+}  // namespace tessera::ops

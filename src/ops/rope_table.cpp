@@ -1,0 +1,136 @@
+// The angles of rotary embedding: frequencies under each kind of scaling, and the table of them.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+#include "tessera/ops/rope.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kTwoPi = 2.0 * std::numbers::pi;
+
+bool is_positive(double value) { return value > 0.0 && std::isfinite(value); }
+
+void check(int64_t rotary_dim, double theta, const RopeScaling& scaling) {
+  if (rotary_dim <= 0 || rotary_dim % 2 != 0) {
+    fail(concat("rope_frequencies: rotary_dim is ", rotary_dim, "; it must be even and positive"));
+  }
+  if (!is_positive(theta)) {
+    fail(concat("rope_frequencies: theta is ", theta, "; it must be positive, as in config.json"));
+  }
+  if (scaling.kind == RopeScalingKind::none) return;
+  if (!is_positive(scaling.factor)) {
+    fail(concat("rope_frequencies: factor is ", scaling.factor, "; it must be positive"));
+  }
+  if (scaling.kind == RopeScalingKind::linear) return;
+  if (scaling.original_max_positions <= 0) {
+    fail(concat("rope_frequencies: original_max_positions is ", scaling.original_max_positions,
+                "; llama3 and yarn need the length the model was trained on"));
+  }
+  if (scaling.kind == RopeScalingKind::llama3 &&
+      !(scaling.low_freq_factor > 0.0 && scaling.high_freq_factor > scaling.low_freq_factor)) {
+    fail(concat("rope_frequencies: low_freq_factor is ", scaling.low_freq_factor,
+                " and high_freq_factor ", scaling.high_freq_factor,
+                "; the first must be positive and below the second"));
+  }
+  if (scaling.kind == RopeScalingKind::yarn &&
+      !(scaling.beta_slow > 0.0 && scaling.beta_fast >= scaling.beta_slow && theta > 1.0)) {
+    fail(concat("rope_frequencies: beta_slow is ", scaling.beta_slow, ", beta_fast ",
+                scaling.beta_fast, " and theta ", theta,
+                "; yarn needs 0 < beta_slow <= beta_fast and theta above 1"));
+  }
+}
+
+// Pairs that turn often within the trained length keep their frequency, pairs that turn little are
+// slowed by the factor, and those between are blended by how many turns they make.
+double scale_llama3(double frequency, const RopeScaling& scaling) {
+  const double turns = static_cast<double>(scaling.original_max_positions) * frequency / kTwoPi;
+  const double low = scaling.low_freq_factor;
+  const double high = scaling.high_freq_factor;
+  if (turns > high) return frequency;
+  if (turns < low) return frequency / scaling.factor;
+  const double kept = (turns - low) / (high - low);
+  return (1.0 - kept) * frequency / scaling.factor + kept * frequency;
+}
+
+// YaRN blends along the index of the pair, over the range of pairs that make between beta_slow and
+// beta_fast turns, widened to whole indices.
+struct YarnRamp {
+  double begin = 0.0;
+  double end = 0.0;
+
+  YarnRamp(int64_t rotary_dim, double theta, const RopeScaling& scaling) {
+    const double dim = static_cast<double>(rotary_dim);
+    const double length = static_cast<double>(scaling.original_max_positions);
+    const auto index_of_turns = [&](double turns) {
+      return dim * std::log(length / (turns * kTwoPi)) / (2.0 * std::log(theta));
+    };
+    begin = std::max(std::floor(index_of_turns(scaling.beta_fast)), 0.0);
+    end = std::min(std::ceil(index_of_turns(scaling.beta_slow)), dim - 1.0);
+    if (begin == end) end += 0.001;  // as the reference does, so that the slope is finite
+  }
+  double slowed(int64_t pair) const {
+    return std::clamp((static_cast<double>(pair) - begin) / (end - begin), 0.0, 1.0);
+  }
+};
+
+double attention_factor(const RopeScaling& scaling) {
+  if (scaling.kind != RopeScalingKind::yarn) return 1.0;
+  if (scaling.attention_factor) return *scaling.attention_factor;
+  return scaling.factor > 1.0 ? 0.1 * std::log(scaling.factor) + 1.0 : 1.0;
+}
+
+}  // namespace
+
+std::vector<double> rope_frequencies(int64_t rotary_dim, double theta, const RopeScaling& scaling) {
+  check(rotary_dim, theta, scaling);
+  std::vector<double> frequencies;
+  for (int64_t pair = 0; pair < rotary_dim / 2; ++pair) {
+    const double exponent = static_cast<double>(2 * pair) / static_cast<double>(rotary_dim);
+    frequencies.push_back(std::pow(theta, -exponent));
+  }
+  switch (scaling.kind) {
+    case RopeScalingKind::none: break;
+    case RopeScalingKind::linear:
+      for (double& frequency : frequencies) frequency /= scaling.factor;
+      break;
+    case RopeScalingKind::llama3:
+      for (double& frequency : frequencies) frequency = scale_llama3(frequency, scaling);
+      break;
+    case RopeScalingKind::yarn: {
+      const YarnRamp ramp(rotary_dim, theta, scaling);
+      for (size_t pair = 0; pair < frequencies.size(); ++pair) {
+        const double slowed = ramp.slowed(static_cast<int64_t>(pair));
+        frequencies[pair] *= slowed / scaling.factor + (1.0 - slowed);
+      }
+      break;
+    }
+  }
+  return frequencies;
+}
+
+Tensor make_rope_table(int64_t num_positions, int64_t rotary_dim, double theta,
+                       const RopeScaling& scaling) {
+  if (num_positions < 0) {
+    fail(concat("make_rope_table: num_positions is ", num_positions, "; it may not be negative"));
+  }
+  const std::vector<double> frequencies = rope_frequencies(rotary_dim, theta, scaling);
+  const double factor = attention_factor(scaling);
+  Tensor table(DType::f32, {num_positions, rotary_dim});
+  float* cosines = table.view().as<float>();
+  for (int64_t position = 0; position < num_positions; ++position, cosines += rotary_dim) {
+    float* sines = cosines + rotary_dim / 2;
+    for (size_t pair = 0; pair < frequencies.size(); ++pair) {
+      const double angle = static_cast<double>(position) * frequencies[pair];
+      cosines[pair] = static_cast<float>(std::cos(angle) * factor);
+      sines[pair] = static_cast<float>(std::sin(angle) * factor);
+    }
+  }
+  return table;
+}
+
+}  // namespace tessera
