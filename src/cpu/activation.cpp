@@ -40,9 +40,10 @@ void apply(const ActivationArgs& args, F f) {
     T* to = args.out.as<T>() + row * out.row_stride;
     if (args.up) {
       const T* by = args.up->as<T>() + row * up.row_stride;
-      for (int64_t i = 0; i < x.num_cols; ++i) to[i] = narrow<T>(f(widen(from[i])) * widen(by[i]));
+      for (int64_t i = 0; i < x.num_cols; ++i)
+        to[i] = from_float<T>(f(to_float(from[i])) * to_float(by[i]));
     } else {
-      for (int64_t i = 0; i < x.num_cols; ++i) to[i] = narrow<T>(f(widen(from[i])));
+      for (int64_t i = 0; i < x.num_cols; ++i) to[i] = from_float<T>(f(to_float(from[i])));
     }
   });
 }

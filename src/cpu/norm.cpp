@@ -19,8 +19,8 @@ void load_hidden(const Args& args, const Rows& x, int64_t row, float* h) {
   T* residual =
       args.residual->template as<T>() + row * as_rows(*args.residual, "residual").row_stride;
   for (int64_t i = 0; i < x.num_cols; ++i) {
-    residual[i] = narrow<T>(widen(residual[i]) + h[i]);
-    h[i] = widen(residual[i]);
+    residual[i] = from_float<T>(to_float(residual[i]) + h[i]);
+    h[i] = to_float(residual[i]);
   }
 }
 
@@ -30,7 +30,7 @@ void normalize(const RmsNormArgs& args, int64_t hidden, float* h) {
   const double mean_square = sum / static_cast<double>(hidden);
   const float inverse = static_cast<float>(1.0 / std::sqrt(mean_square + double{args.eps}));
   const T* weight = args.weight.template as<T>();
-  for (int64_t i = 0; i < hidden; ++i) h[i] = h[i] * inverse * widen(weight[i]);
+  for (int64_t i = 0; i < hidden; ++i) h[i] = h[i] * inverse * to_float(weight[i]);
 }
 
 // The mean is subtracted in double: a float mean would cost accuracy where it is much larger than
@@ -45,10 +45,10 @@ void normalize(const LayerNormArgs& args, int64_t hidden, float* h) {
   const T* weight = args.weight.template as<T>();
   const T* bias = args.bias ? args.bias->template as<T>() : nullptr;
   for (int64_t i = 0; i < hidden; ++i) {
-    h[i] = static_cast<float>(double{h[i]} - mean) * inverse * widen(weight[i]);
+    h[i] = static_cast<float>(double{h[i]} - mean) * inverse * to_float(weight[i]);
   }
   if (bias == nullptr) return;
-  for (int64_t i = 0; i < hidden; ++i) h[i] += widen(bias[i]);
+  for (int64_t i = 0; i < hidden; ++i) h[i] += to_float(bias[i]);
 }
 
 template <class Code, class Args>

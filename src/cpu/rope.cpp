@@ -32,10 +32,10 @@ void rotate(T* x, const float* cosines, const float* sines, int64_t num_pairs, i
   for (int64_t i = 0; i < num_pairs; ++i) {
     T& first = x[i * step];
     T& second = x[i * step + apart];
-    const float a = widen(first);
-    const float b = widen(second);
-    first = narrow<T>(a * cosines[i] - b * sines[i]);
-    second = narrow<T>(b * cosines[i] + a * sines[i]);
+    const float a = to_float(first);
+    const float b = to_float(second);
+    first = from_float<T>(a * cosines[i] - b * sines[i]);
+    second = from_float<T>(b * cosines[i] + a * sines[i]);
   }
 }
 
