@@ -1,0 +1,210 @@
+/* The C ABI: every operation over DLPack tensors, with status codes and no exceptions. */
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+#include <dlpack/dlpack.h>
+#include <stdint.h>
+
+/* Conventions
+ *   Tensors     `const DLTensor*`, borrowed for the call. A tensor marked optional may be NULL; the
+ *               rest may not. Shapes, dtypes and meaning are those of the C++ header named at each
+ *               function. Memory of kDLCPU and kDLCUDAHost is taken as the CPU's, of kDLCUDA and
+ *               kDLCUDAManaged as the GPU's; all tensors of a call are on one device.
+ *   Formats     A quantising function takes a TesseraDType beside the quantised tensor, because
+ * many frameworks have no FP8 or 4-bit type. TESSERA_DTYPE_AUTO takes the tensor's own dtype; e4m3
+ * and e5m2 may be stored as int8 or uint8; i4 is stored as int8 or uint8 [rows, cols / 2], the
+ * element with the even index in the low nibble. Errors      TESSERA_OK, or a status whose message
+ * tessera_last_error gives. Nothing is thrown. Streams     GPU work is ordered on
+ * TesseraContext.stream and not waited for.
+ */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+/* Raised by one whenever a function or struct of this header changes incompatibly. */
+enum { TESSERA_ABI_VERSION = 1 };
+
+typedef enum TesseraStatus {
+  TESSERA_OK = 0,
+  TESSERA_ERROR = 1,          /* refused or failed: the message shows the values and the remedy */
+  TESSERA_OUT_OF_MEMORY = 2,  /* host memory */
+  TESSERA_INTERNAL_ERROR = 3, /* an exception that is not Tessera's own */
+  TESSERA_NOT_SUPPORTED = 4   /* the answer "no" to a call with TesseraContext.check_only */
+} TesseraStatus;
+
+typedef enum TesseraDType {
+  TESSERA_DTYPE_AUTO = 0, /* the tensor's own */
+  TESSERA_F32 = 1,
+  TESSERA_F16 = 2,
+  TESSERA_BF16 = 3,
+  TESSERA_E4M3 = 4,
+  TESSERA_E5M2 = 5,
+  TESSERA_I8 = 6,
+  TESSERA_U8 = 7,
+  TESSERA_I4 = 8,
+  TESSERA_I32 = 9,
+  TESSERA_I64 = 10
+} TesseraDType;
+
+typedef enum TesseraActivation {
+  TESSERA_RELU = 0,
+  TESSERA_SILU = 1,
+  TESSERA_GELU = 2,
+  TESSERA_GELU_TANH = 3
+} TesseraActivation;
+
+typedef enum TesseraReduction {
+  TESSERA_SUM = 0,
+  TESSERA_MEAN = 1,
+  TESSERA_MAX = 2,
+  TESSERA_MIN = 3,
+  TESSERA_ABSMAX = 4
+} TesseraReduction;
+
+typedef enum TesseraRopeStyle {
+  TESSERA_ROPE_HALF_SPLIT = 0,
+  TESSERA_ROPE_INTERLEAVED = 1
+} TesseraRopeStyle;
+
+typedef enum TesseraRopeScalingKind {
+  TESSERA_ROPE_SCALING_NONE = 0,
+  TESSERA_ROPE_SCALING_LINEAR = 1,
+  TESSERA_ROPE_SCALING_LLAMA3 = 2,
+  TESSERA_ROPE_SCALING_YARN = 3
+} TesseraRopeScalingKind;
+
+typedef enum TesseraScaleMode {
+  TESSERA_SCALE_DYNAMIC = 0, /* scale and zero_point are computed and written */
+  TESSERA_SCALE_FIXED = 1    /* scale and zero_point are read */
+} TesseraScaleMode;
+
+/* What a call needs beside its tensors; NULL in its place means the defaults, which are zeros. The
+ * caller sets struct_size = sizeof(TesseraContext), so that fields can be added at the end. */
+typedef struct TesseraContext {
+  uint64_t struct_size;
+  void* stream;            /* a cudaStream_t; NULL is the default stream; ignored on the CPU */
+  const char* row;         /* run exactly this row (see tessera_row_info); NULL: choose */
+  int32_t batch_invariant; /* 1: only rows whose result does not depend on batch mates */
+  int32_t check_only;      /* 1: run nothing; TESSERA_OK if the call would be served,
+                              TESSERA_NOT_SUPPORTED if it would be refused */
+} TesseraContext;
+
+/* Never NULL. The message of this thread's last call that did not return TESSERA_OK; valid until
+ * the thread's next such call. */
+const char* tessera_last_error(void);
+
+int tessera_abi_version(void);          /* TESSERA_ABI_VERSION of the library that was loaded */
+const char* tessera_version(void);      /* "0.1.0" */
+const char* tessera_cuda_version(void); /* "13.0", the runtime linked in; "" without CUDA */
+
+/* tessera/ops/norm.h */
+TesseraStatus tessera_rms_norm(const DLTensor* x, const DLTensor* weight, const DLTensor* out,
+                               const DLTensor* residual,     /* optional; read and written */
+                               const DLTensor* static_scale, /* optional */
+                               const DLTensor* token_scale,  /* optional; written */
+                               float eps, TesseraDType out_format, const TesseraContext* ctx);
+TesseraStatus tessera_layer_norm(const DLTensor* x, const DLTensor* weight,
+                                 const DLTensor* bias, /* optional */
+                                 const DLTensor* out,
+                                 const DLTensor* residual,     /* optional; read and written */
+                                 const DLTensor* static_scale, /* optional */
+                                 const DLTensor* token_scale,  /* optional; written */
+                                 float eps, TesseraDType out_format, const TesseraContext* ctx);
+
+/* tessera/ops/rope.h: q and k are rotated in place. */
+TesseraStatus tessera_rope(const DLTensor* q, const DLTensor* k, /* k optional */
+                           const DLTensor* positions, const DLTensor* table, TesseraRopeStyle style,
+                           const TesseraContext* ctx);
+
+/* Names as in a model's config.json; kind says which of them are read. */
+typedef struct TesseraRopeScaling {
+  uint64_t struct_size;
+  TesseraRopeScalingKind kind;
+  double factor;
+  double low_freq_factor;
+  double high_freq_factor;
+  int64_t original_max_positions;
+  double beta_fast;
+  double beta_slow;
+  double attention_factor; /* 0: 0.1 ln(factor) + 1 */
+} TesseraRopeScaling;
+
+/* Fills a float32 CPU tensor [num_positions, rotary_dim]. scaling NULL: none. */
+TesseraStatus tessera_make_rope_table(const DLTensor* table, double theta,
+                                      const TesseraRopeScaling* scaling);
+
+/* tessera/ops/activation.h: out = f(x) * up, or f(x) where up is NULL. */
+TesseraStatus tessera_activation(const DLTensor* x, const DLTensor* up, /* up optional */
+                                 const DLTensor* out, TesseraActivation kind,
+                                 const TesseraContext* ctx);
+
+/* tessera/ops/softmax.h: a mask of bool counts as uint8. */
+TesseraStatus tessera_softmax(const DLTensor* x, const DLTensor* mask, /* mask optional */
+                              const DLTensor* out, float scale, const TesseraContext* ctx);
+
+/* tessera/ops/embedding.h */
+TesseraStatus tessera_embedding(const DLTensor* table, const DLTensor* ids, const DLTensor* out,
+                                const TesseraContext* ctx);
+
+/* tessera/ops/copy.h: any strides on either side. */
+TesseraStatus tessera_copy(const DLTensor* x, const DLTensor* out, const TesseraContext* ctx);
+
+/* tessera/ops/quantize.h: the shape of scale says which elements share one. */
+TesseraStatus tessera_quantize(const DLTensor* x, const DLTensor* out, const DLTensor* scale,
+                               const DLTensor* zero_point, /* optional */
+                               TesseraScaleMode mode, TesseraDType out_format,
+                               const TesseraContext* ctx);
+TesseraStatus tessera_dequantize(const DLTensor* x, const DLTensor* scale,
+                                 const DLTensor* zero_point, /* optional */
+                                 const DLTensor* out, TesseraDType x_format,
+                                 const TesseraContext* ctx);
+
+/* tessera/ops/reduce.h: over the last axis. */
+TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out, TesseraReduction kind,
+                             const TesseraContext* ctx);
+TesseraStatus tessera_argmax(const DLTensor* x, const DLTensor* out, const TesseraContext* ctx);
+
+/* 0 where there is no GPU, no driver, or the library was built without CUDA. */
+int tessera_num_cuda_devices(void);
+
+typedef struct TesseraDeviceInfo {
+  uint64_t struct_size;       /* set by the caller */
+  char name[128];             /* cut to fit */
+  int32_t compute_capability; /* 10 * major + minor */
+  int32_t num_sms;
+  int64_t memory_bytes;
+  int64_t l2_bytes;
+  int64_t shared_bytes_per_block;
+  int32_t sm_clock_khz;
+} TesseraDeviceInfo;
+
+TesseraStatus tessera_device_info(int index, TesseraDeviceInfo* info);
+
+/* Waits for all work on a stream of CUDA device `index`, and reports what went wrong in it. */
+TesseraStatus tessera_synchronize(int index, void* stream);
+
+/* The rows: one per compiled kernel, in order of preference within an operation. */
+typedef struct TesseraRowInfo {
+  uint64_t struct_size; /* set by the caller */
+  const char* family;   /* "elementwise"; the strings live as long as the library */
+  const char* op;       /* "rms_norm" */
+  const char* name;     /* "rms_norm_sm90_bf16_e4m3" */
+  const char* library;  /* "portable" or "sm90" */
+  TesseraDType in;
+  TesseraDType out;
+  int32_t is_batch_invariant;
+} TesseraRowInfo;
+
+int64_t tessera_num_rows(void);
+TesseraStatus tessera_row_info(int64_t index, TesseraRowInfo* info);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+} /* extern "C" */
+#endif

@@ -1,0 +1,60 @@
+# Tessera from Python: LLM-inference kernels over anything with __dlpack__.
+# SPDX-License-Identifier: MIT
+"""Operations of the Tessera library on tensors of PyTorch, CuPy, NumPy and (to read) JAX.
+
+Work on a GPU is ordered on the framework's current stream and not waited for. `out=None` makes the
+result with the framework of the first tensor. Everything refused raises `tessera.Error` with the
+library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
+"""
+
+from ._call import supports, using
+from ._elementwise import (
+    copy,
+    embedding,
+    gelu,
+    gelu_mul,
+    relu,
+    silu,
+    silu_mul,
+    softmax,
+    transpose,
+)
+from ._info import DeviceInfo, Row, cuda_version, device_info, num_cuda_devices, rows
+from ._library import Error, NotSupported
+from ._library import path as library_path
+from ._library import version as __version__
+from ._norm import layer_norm, rms_norm
+from ._quantize import dequantize, quantize
+from ._reduce import argmax, reduce
+from ._rope import make_rope_table, rope
+
+__all__ = [
+    "DeviceInfo",
+    "Error",
+    "NotSupported",
+    "Row",
+    "argmax",
+    "copy",
+    "cuda_version",
+    "dequantize",
+    "device_info",
+    "embedding",
+    "gelu",
+    "gelu_mul",
+    "layer_norm",
+    "library_path",
+    "make_rope_table",
+    "num_cuda_devices",
+    "quantize",
+    "reduce",
+    "relu",
+    "rms_norm",
+    "rope",
+    "rows",
+    "silu",
+    "silu_mul",
+    "softmax",
+    "supports",
+    "transpose",
+    "using",
+]

@@ -1,0 +1,28 @@
+# Reductions over the last axis.
+# SPDX-License-Identifier: MIT
+from ._call import Op, empty
+from ._dtypes import canonical
+from ._library import Error
+
+_reduce = Op("reduce", "x out", "out")
+_argmax = Op("argmax", "x out", "out")
+_KINDS = {"sum": 0, "mean": 1, "max": 2, "min": 3, "absmax": 4}
+
+
+def reduce(x, kind, *, out=None):
+    """The "sum", "mean", "max", "min" or "absmax" of each row, in float32."""
+    code = _KINDS.get(kind)
+    if code is None:
+        raise Error(f"reduce: kind is {kind!r}; want one of {', '.join(_KINDS)}")
+    if out is None:
+        out = empty("reduce", x, x.shape[:-1], "f32")
+    _reduce((x, out), code)
+    return out
+
+
+def argmax(x, *, dtype="int64", out=None):
+    """The index of each row's largest element; of equals the first, and NaN counts as largest."""
+    if out is None:
+        out = empty("argmax", x, x.shape[:-1], canonical(dtype, "argmax: dtype"))
+    _argmax((x, out))
+    return out

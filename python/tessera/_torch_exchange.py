@@ -1,0 +1,117 @@
+# PyTorch tensors as DLTensors: its C exchange table where it has one, its capsules otherwise.
+# SPDX-License-Identifier: MIT
+"""Imported the first time a torch.Tensor is seen, never before."""
+
+import ctypes
+
+import torch
+
+from . import _dlpack
+from ._dtypes import LONG_NAMES
+from ._library import Error
+
+_is_grad_enabled = torch.is_grad_enabled
+_to_capsule = getattr(torch._C, "_to_dlpack", None) or torch.utils.dlpack.to_dlpack
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+class _ExchangeApi(ctypes.Structure):
+    """DLPackExchangeAPI of DLPack 1.x; only the entry that borrows is called."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),  # the table of an older version, or null
+        ("allocate", ctypes.c_void_p),
+        ("managed_from_object", ctypes.c_void_p),
+        ("managed_to_object", ctypes.c_void_p),
+        ("tensor_from_object", ctypes.c_void_p),  # int (PyObject*, DLTensor*), no sync, no owner
+        ("current_stream", ctypes.c_void_p),
+    ]
+
+
+def _find_borrower():
+    """The C function that fills a DLTensor from a tensor; None before PyTorch 2.10 or so."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None or not _dlpack._is_valid(capsule, b"dlpack_exchange_api"):
+        return None
+    address = _dlpack._get_pointer(capsule, b"dlpack_exchange_api")
+    while address:
+        api = _ExchangeApi.from_address(address)
+        if api.major == 1:
+            if not api.tensor_from_object:
+                return None
+            kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+            return kind(api.tensor_from_object)
+        address = api.previous
+    return None
+
+
+_fill = _find_borrower()
+
+
+def _refuse_grad():
+    raise Error(
+        "requires grad, and Tessera records no gradient: call it under torch.no_grad() or "
+        "torch.inference_mode(), or pass x.detach()"
+    )
+
+
+def _borrow_by_table(tensor, keep):
+    if tensor.requires_grad and _is_grad_enabled():
+        _refuse_grad()
+    slot = _dlpack.DLTensor()
+    keep.append(slot)
+    address = ctypes.addressof(slot)
+    if _fill(tensor, address):
+        raise Error("cannot be exported by PyTorch")
+    return address
+
+
+def _borrow_by_capsule(tensor, keep):
+    if tensor.requires_grad and _is_grad_enabled():
+        _refuse_grad()
+    capsule = _to_capsule(tensor)
+    keep.append(capsule)  # never consumed, so its destructor releases the tensor
+    return _dlpack._get_pointer(capsule, b"dltensor")
+
+
+class TorchFramework(_dlpack.Framework):
+    name = "PyTorch"
+
+    def __init__(self, exact):
+        if exact:
+            self.borrow = _borrow_by_capsule if _fill is None else _borrow_by_table
+
+    def borrow(self, tensor, keep):
+        if tensor.requires_grad and _is_grad_enabled():
+            _refuse_grad()
+        return _dlpack.borrow_any(tensor.detach(), keep, False, self.stream(tensor) or 0)
+
+    def borrow_unusual(self, tensor, keep, written):
+        if tensor.layout != torch.strided:
+            raise Error(f"has layout {tensor.layout}; want a strided tensor")
+        if tensor.is_conj() or tensor.is_neg():
+            raise Error("is lazily conjugated or negated; call resolve_conj() or resolve_neg()")
+        device = (1, 0)
+        if tensor.is_cuda:
+            device = (_dlpack.KIND_CUDA, tensor.get_device())
+        elif tensor.device.type != "cpu":
+            raise Error(f"is on {tensor.device}; want cpu or cuda")
+        name = str(tensor.dtype).rpartition(".")[2]
+        return _dlpack.build(keep, tensor.data_ptr(), tensor.shape, tensor.stride(), name, device)
+
+    def stream(self, tensor):
+        index = tensor.get_device()
+        if index < 0:
+            return None
+        if _raw_stream is not None:
+            return _raw_stream(index)
+        return torch.cuda.current_stream(index).cuda_stream
+
+    def empty(self, like, shape, dtype):
+        kind = getattr(torch, LONG_NAMES[dtype], None) if dtype != "i4" else None
+        return torch.empty(shape, dtype=kind or torch.uint8, device=like.device)
+
+    def from_numpy(self, array, like):
+        return torch.from_numpy(array).to(like.device)

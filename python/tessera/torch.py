@@ -1,0 +1,194 @@
+# The operations as torch.ops.tessera, with shapes known to torch.compile; imported on request.
+# SPDX-License-Identifier: MIT
+"""`import tessera.torch`, then torch.ops.tessera.rms_norm(x, weight, 1e-5) and its siblings.
+
+Each operation has a schema, an implementation for every device Tessera serves, and a fake one that
+gives shapes and dtypes only, so that torch.compile and torch.export can pass through. They record
+no gradients. Formats are strings: "int8", "int4", "uint8", "float8_e4m3fn", "float8_e5m2".
+"""
+
+import torch
+
+import tessera as _tessera
+import tessera._dtypes
+import tessera._quantize
+
+if not hasattr(torch.library, "custom_op"):
+    raise ImportError(
+        f"tessera.torch needs PyTorch 2.4 or newer and found {torch.__version__}; "
+        "tessera.rms_norm and the others take PyTorch tensors without it"
+    )
+
+
+def _register(name, schema, run, fake, mutates=()):
+    def without_grad(*args, **kwargs):
+        with torch.no_grad():
+            return run(*args, **kwargs)
+
+    op = torch.library.custom_op(
+        "tessera::" + name, without_grad, mutates_args=mutates, schema=schema
+    )
+    op.register_fake(fake)
+    return op
+
+
+def _like(x, *_args, **_kwargs):
+    return x.new_empty(x.shape)
+
+
+def _storage(dtype):
+    """The dtype that holds a format: FP8 where PyTorch has it, packed int4 as bytes."""
+    name = _tessera._dtypes.LONG_NAMES[_tessera._dtypes.canonical(dtype)]
+    return torch.uint8 if name == "int4" else getattr(torch, name)
+
+
+def _quantized_rows(x, weight, dtype, eps=1e-5):
+    q = x.new_empty(x.shape, dtype=_storage(dtype))
+    return q, x.new_empty(x.shape[:-1], dtype=torch.float32)
+
+
+rms_norm = _register(
+    "rms_norm",
+    "(Tensor x, Tensor weight, float eps=1e-05) -> Tensor",
+    lambda x, weight, eps=1e-5: _tessera.rms_norm(x, weight, eps),
+    _like,
+)
+add_rms_norm = _register(
+    "add_rms_norm",
+    "(Tensor x, Tensor(a!) residual, Tensor weight, float eps=1e-05) -> Tensor",
+    lambda x, residual, weight, eps=1e-5: _tessera.rms_norm(x, weight, eps, residual=residual),
+    _like,
+    mutates=("residual",),
+)
+rms_norm_quantized = _register(
+    "rms_norm_quantized",
+    "(Tensor x, Tensor weight, str dtype, float eps=1e-05) -> (Tensor, Tensor)",
+    lambda x, weight, dtype, eps=1e-5: _tessera.rms_norm(x, weight, eps, dtype=dtype),
+    _quantized_rows,
+)
+add_rms_norm_quantized = _register(
+    "add_rms_norm_quantized",
+    "(Tensor x, Tensor(a!) residual, Tensor weight, str dtype, float eps=1e-05)"
+    " -> (Tensor, Tensor)",
+    lambda x, residual, weight, dtype, eps=1e-5: _tessera.rms_norm(
+        x, weight, eps, residual=residual, dtype=dtype
+    ),
+    lambda x, residual, weight, dtype, eps=1e-5: _quantized_rows(x, weight, dtype),
+    mutates=("residual",),
+)
+layer_norm = _register(
+    "layer_norm",
+    "(Tensor x, Tensor weight, Tensor? bias=None, float eps=1e-05) -> Tensor",
+    lambda x, weight, bias=None, eps=1e-5: _tessera.layer_norm(x, weight, bias, eps),
+    _like,
+)
+
+
+def _rope(q, k, positions, table, style="half_split"):
+    _tessera.rope(q, k, positions, table, style=style)
+
+
+rope = _register(
+    "rope",
+    '(Tensor(a!) q, Tensor(b!) k, Tensor positions, Tensor table, str style="half_split") -> ()',
+    _rope,
+    lambda q, k, positions, table, style="half_split": None,
+    mutates=("q", "k"),
+)
+relu = _register("relu", "(Tensor x) -> Tensor", lambda x: _tessera.relu(x), _like)
+silu = _register("silu", "(Tensor x) -> Tensor", lambda x: _tessera.silu(x), _like)
+gelu = _register(
+    "gelu",
+    '(Tensor x, str approximate="none") -> Tensor',
+    lambda x, approximate="none": _tessera.gelu(x, approximate=approximate),
+    _like,
+)
+silu_mul = _register(
+    "silu_mul",
+    "(Tensor gate, Tensor up) -> Tensor",
+    lambda gate, up: _tessera.silu_mul(gate, up),
+    _like,
+)
+gelu_mul = _register(
+    "gelu_mul",
+    '(Tensor gate, Tensor up, str approximate="none") -> Tensor',
+    lambda gate, up, approximate="none": _tessera.gelu_mul(gate, up, approximate=approximate),
+    _like,
+)
+softmax = _register(
+    "softmax",
+    "(Tensor x, float scale=1.0, Tensor? mask=None) -> Tensor",
+    lambda x, scale=1.0, mask=None: _tessera.softmax(x, scale=scale, mask=mask),
+    _like,
+)
+embedding = _register(
+    "embedding",
+    "(Tensor table, Tensor ids) -> Tensor",
+    lambda table, ids: _tessera.embedding(table, ids),
+    lambda table, ids: table.new_empty((*ids.shape, table.shape[-1])),
+)
+transpose = _register(
+    "transpose",
+    "(Tensor x, int axis0=-2, int axis1=-1) -> Tensor",
+    lambda x, axis0=-2, axis1=-1: _tessera.transpose(x, axis0, axis1),
+    lambda x, axis0=-2, axis1=-1: x.new_empty(x.swapaxes(axis0, axis1).shape),
+)
+
+
+def _fake_quantize(x, dtype, per="token", group_size=0):
+    cols = x.shape[-1] // 2 if _tessera._dtypes.canonical(dtype) == "i4" else x.shape[-1]
+    q = x.new_empty((*x.shape[:-1], cols), dtype=_storage(dtype))
+    scale = _tessera._quantize._scale_shape(x.shape, group_size or per)
+    return q, x.new_empty(scale, dtype=torch.float32)
+
+
+def _fake_quantize_asymmetric(x, dtype, per="token", group_size=0):
+    q, scale = _fake_quantize(x, dtype, per, group_size)
+    return q, scale, x.new_empty(scale.shape, dtype=torch.int32)
+
+
+quantize = _register(
+    "quantize",
+    '(Tensor x, str dtype, str per="token", int group_size=0) -> (Tensor, Tensor)',
+    lambda x, dtype, per="token", group_size=0: _tessera.quantize(x, dtype, per=group_size or per),
+    _fake_quantize,
+)
+quantize_asymmetric = _register(
+    "quantize_asymmetric",
+    '(Tensor x, str dtype, str per="token", int group_size=0) -> (Tensor, Tensor, Tensor)',
+    lambda x, dtype, per="token", group_size=0: _tessera.quantize(
+        x, dtype, per=group_size or per, asymmetric=True
+    ),
+    _fake_quantize_asymmetric,
+)
+
+
+def _dequantize(q, scale, zero_point=None, format=None, dtype="float32"):
+    return _tessera.dequantize(q, scale, zero_point, format=format, dtype=dtype)
+
+
+def _fake_dequantize(q, scale, zero_point=None, format=None, dtype="float32"):
+    is_packed = format is not None and _tessera._dtypes.canonical(format) == "i4"
+    shape = (*q.shape[:-1], q.shape[-1] * 2) if is_packed else q.shape
+    return q.new_empty(shape, dtype=_storage(dtype))
+
+
+dequantize = _register(
+    "dequantize",
+    "(Tensor q, Tensor scale, Tensor? zero_point=None, str? format=None, "
+    'str dtype="float32") -> Tensor',
+    _dequantize,
+    _fake_dequantize,
+)
+reduce = _register(
+    "reduce",
+    "(Tensor x, str kind) -> Tensor",
+    lambda x, kind: _tessera.reduce(x, kind),
+    lambda x, kind: x.new_empty(x.shape[:-1], dtype=torch.float32),
+)
+argmax = _register(
+    "argmax",
+    "(Tensor x) -> Tensor",
+    lambda x: _tessera.argmax(x),
+    lambda x: x.new_empty(x.shape[:-1], dtype=torch.int64),
+)

@@ -1,0 +1,167 @@
+// DLPack tensors and the C context as Tessera sees them.
+// SPDX-License-Identifier: MIT
+#include "c_api/dlpack.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::c_api {
+namespace {
+
+constexpr DType kDTypeOf[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::e5m2,
+                              DType::i8,  DType::u8,  DType::i4,   DType::i32,  DType::i64};
+
+[[noreturn]] void refuse(ArgName name, std::string_view what) {
+  fail(concat(name.op, ": ", name.arg, " ", what));
+}
+
+std::string describe(DLDataType type) {
+  constexpr std::string_view kCodes[] = {"int",    "uint",    "float", "handle",
+                                         "bfloat", "complex", "bool"};
+  const int code = type.code;
+  std::string text = code <= kDlpackBool ? std::string(kCodes[code])
+                                         : concat("DLPack type code ", code, " of width ");
+  text += std::to_string(type.bits);
+  if (type.lanes != 1) text += concat(" in ", type.lanes, " lanes");
+  return text;
+}
+
+std::optional<DType> dtype_of_dlpack(DLDataType type) {
+  const int key = type.code * 256 + type.bits;
+  switch (key) {
+    case kDLFloat * 256 + 32: return DType::f32;
+    case kDLFloat * 256 + 16: return DType::f16;
+    case kDLBfloat * 256 + 16: return DType::bf16;
+    case kDlpackE4m3 * 256 + 8: return DType::e4m3;
+    case kDlpackE5m2 * 256 + 8: return DType::e5m2;
+    case kDLInt * 256 + 8: return DType::i8;
+    case kDlpackBool * 256 + 8:
+    case kDLUInt * 256 + 8: return DType::u8;
+    case kDLInt * 256 + 4:
+    case kDLUInt * 256 + 4: return DType::i4;
+    case kDLInt * 256 + 32: return DType::i32;
+    case kDLInt * 256 + 64: return DType::i64;
+    default: return std::nullopt;
+  }
+}
+
+Device device_of(DLDevice device, ArgName name) {
+  const int kind = static_cast<int>(device.device_type);
+  switch (kind) {
+    case kDLCPU:
+    case kDLCUDAHost: return cpu_device();
+    case kDLCUDA:
+    case kDLCUDAManaged:
+      if (device.device_id < 0) refuse(name, concat("is on CUDA device ", device.device_id));
+      return cuda_device(device.device_id);
+    default:
+      refuse(name, concat("is on a device of DLPack type ", kind,
+                          "; Tessera takes CPU (1), pinned host (3), CUDA (2) and managed (13)"));
+  }
+}
+
+// Gives bytes the element type the caller names. For i4 a byte holds two elements, so the innermost
+// size and the strides of the other axes double.
+void apply_format(TensorView& view, TesseraDType format, ArgName name) {
+  const int code = static_cast<int>(format);
+  if (code == TESSERA_DTYPE_AUTO) return;
+  if (code < 0 || code > TESSERA_I64) {
+    refuse(name, concat("has format ", code, "; want a TesseraDType from 0 to ", TESSERA_I64));
+  }
+  const DType wanted = kDTypeOf[code - 1];
+  if (view.dtype == wanted) return;
+  const bool is_byte = view.dtype == DType::u8 || view.dtype == DType::i8;
+  const bool wants_byte = wanted == DType::e4m3 || wanted == DType::e5m2;
+  if (!is_byte || !(wants_byte || wanted == DType::i4)) {
+    refuse(name, concat("holds ", tessera::name(view.dtype), " but its format is ",
+                        tessera::name(wanted), "; only e4m3, e5m2 and i4 may be given as bytes"));
+  }
+  view.dtype = wanted;
+  if (wanted != DType::i4) return;
+  if (view.rank == 0) refuse(name, "is a scalar; packed i4 needs at least one axis");
+  const size_t last = static_cast<size_t>(view.rank - 1);
+  if (view.shape[last] > 1 && view.strides[last] != 1) {
+    refuse(name, concat("has stride ", view.strides[last],
+                        " along its last axis; packed i4 needs it contiguous"));
+  }
+  view.shape[last] *= 2;
+  view.strides[last] = 1;
+  for (size_t d = 0; d < last; ++d) view.strides[d] *= 2;
+}
+
+void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
+  if (tensor.ndim < 0 || tensor.ndim > kMaxRank) {
+    refuse(name, concat("has ", tensor.ndim, " dimensions; want 0 to ", kMaxRank));
+  }
+  if (tensor.ndim > 0 && tensor.shape == nullptr) refuse(name, "has no shape array");
+  view.rank = tensor.ndim;
+  const size_t rank = static_cast<size_t>(view.rank);
+  int64_t count = 1;
+  for (size_t d = 0; d < rank; ++d) {
+    view.shape[d] = tensor.shape[d];
+    if (view.shape[d] < 0) refuse(name, concat("has size ", view.shape[d], " along axis ", d));
+    // A tensor of more than 2^60 elements is a mistake, and below that no later product overflows.
+    if (__builtin_mul_overflow(count, std::max<int64_t>(view.shape[d], 1), &count) ||
+        count > (int64_t{1} << 60)) {
+      refuse(name, "has more than 2^60 elements");
+    }
+  }
+  int64_t stride = 1;
+  for (size_t d = rank; d-- > 0;) {
+    view.strides[d] = tensor.strides != nullptr ? tensor.strides[d] : stride;
+    stride *= std::max<int64_t>(view.shape[d], 1);
+  }
+}
+
+}  // namespace
+
+TensorView required_view(const DLTensor* tensor, ArgName name, TesseraDType format) {
+  if (tensor == nullptr) refuse(name, "is NULL; this tensor is not optional");
+  const std::optional<DType> dtype = dtype_of_dlpack(tensor->dtype);
+  if (!dtype || tensor->dtype.lanes != 1) {
+    refuse(name, concat("has dtype ", describe(tensor->dtype),
+                        "; Tessera takes float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, "
+                        "int8, uint8, bool, int32, int64 and packed 4-bit integers, in one lane"));
+  }
+  TensorView view;
+  view.dtype = *dtype;
+  view.device = device_of(tensor->device, name);
+  copy_shape(*tensor, view, name);
+  if (tensor->data != nullptr) {
+    view.data = static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
+  } else if (view.num_elements() > 0) {
+    refuse(name, concat("has no data, but ", view.num_elements(), " elements"));
+  }
+  apply_format(view, format, name);
+  return view;
+}
+
+std::optional<TensorView> optional_view(const DLTensor* tensor, ArgName name) {
+  if (tensor == nullptr) return std::nullopt;
+  return required_view(tensor, name);
+}
+
+TesseraDType to_c(DType dtype) {
+  const auto* found = std::find(std::begin(kDTypeOf), std::end(kDTypeOf), dtype);
+  return static_cast<TesseraDType>(found - std::begin(kDTypeOf) + 1);
+}
+
+CallContext to_call_context(const TesseraContext* ctx) {
+  CallContext call;
+  if (ctx == nullptr) return call;
+  if (ctx->struct_size < sizeof(TesseraContext)) {
+    fail(concat("TesseraContext.struct_size is ", ctx->struct_size, "; set it to sizeof, ",
+                sizeof(TesseraContext)));
+  }
+  call.ctx.stream = static_cast<Stream>(ctx->stream);
+  if (ctx->row != nullptr) call.ctx.row = ctx->row;
+  call.ctx.batch_invariant = ctx->batch_invariant != 0;
+  call.check_only = ctx->check_only != 0;
+  return call;
+}
+
+}  // namespace tessera::c_api

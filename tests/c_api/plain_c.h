@@ -1,0 +1,14 @@
+/* What plain_c.c offers the C++ test. */
+/* SPDX-License-Identifier: MIT */
+#pragma once
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Runs SiLU on a zero through the C ABI; 0 if it was served. */
+int silu_of_zero_from_c(float* result);
+
+#ifdef __cplusplus
+}
+#endif
