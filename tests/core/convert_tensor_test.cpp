@@ -118,18 +118,20 @@ std::vector<int64_t> source_bits(DType dtype) {
     }
     return bits;
   }
+  const auto add = [&](uint64_t magnitude) {  // both signs; wrapping at the top is welcome
+    bits.push_back(static_cast<int64_t>(magnitude));
+    bits.push_back(static_cast<int64_t>(0 - magnitude));
+  };
   for (int shift = 0; shift < width - 1; ++shift) {
-    const int64_t power = int64_t{1} << shift;
-    for (const int64_t step : {power, power / 256, power / 4096, power / (int64_t{1} << 24)}) {
-      for (const int64_t nudge : {-1, 0, 1}) {
-        bits.push_back(power + step + nudge);
-        bits.push_back(power - step + nudge);
+    const uint64_t power = uint64_t{1} << shift;
+    for (const uint64_t step : {power, power >> 8, power >> 12, power >> 24}) {
+      for (const uint64_t nudge : {0, 1, 2}) {
+        add(power + step + nudge - 1);
+        add(power - step + nudge - 1);
       }
     }
-    for (int i = 0; i < 200; ++i) bits.push_back(static_cast<int64_t>(random() >> (63 - shift)));
+    for (int i = 0; i < 200; ++i) add(random() >> (63 - shift));
   }
-  const size_t num_positive = bits.size();
-  for (size_t i = 0; i < num_positive; ++i) bits.push_back(-bits[i]);
   bits.insert(bits.end(), {kLow64, kHigh64, -2147483648LL, 2147483647, 0});
   if (dtype == DType::i32) {
     for (int64_t& value : bits) value = std::clamp<int64_t>(value, -2147483648LL, 2147483647);

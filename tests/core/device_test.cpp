@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tessera/core/tensor.h"
 #include "tests/core/message_of.h"
@@ -79,12 +80,14 @@ TEST(Device, TheCpuNeedsNoGuardAndNoWaiting) {
 }
 
 TEST(CpuMemory, IsAlignedToACacheLine) {
-  for (const size_t size : {1u, 63u, 64u, 65u, 100000u}) {
-    void* const data = allocate(cpu_device(), size);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u) << size;
-    std::memset(data, 1, size);
-    deallocate(cpu_device(), data);
+  // Many at once, so that none is aligned by luck or by reuse.
+  std::vector<void*> pieces;
+  for (size_t size = 1; size < 300; size += 7) {
+    pieces.push_back(allocate(cpu_device(), size));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(pieces.back()) % 64, 0u) << size;
+    std::memset(pieces.back(), 1, size);
   }
+  for (void* const piece : pieces) deallocate(cpu_device(), piece);
 }
 
 TEST(CpuMemory, NothingIsAValidAmount) {
