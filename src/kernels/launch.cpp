@@ -1,3 +1,4 @@
+// Launching: attributes, limits, and what to say when it fails.
 // SPDX-License-Identifier: MIT
 #include "kernels/launch.h"
 
