@@ -85,8 +85,11 @@ elif [ -z "$missing" ]; then
   check_cmake
   exit 0
 else
-  echo "Packages are missing, and this user can not install them. Run as root:" >&2
-  echo "  apt-get update && apt-get install -y $missing$missing_optional" >&2
+  for package in $missing_optional; do
+    if apt-cache show "$package" >/dev/null 2>&1; then missing="$missing$package "; fi
+  done
+  echo "Packages are missing, and this user cannot install them. Run as root:" >&2
+  echo "  apt-get update && apt-get install -y $missing" >&2
   exit 1
 fi
 
