@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <ostream>
 #include <random>
 #include <string>
 #include <tuple>
@@ -18,6 +19,10 @@
 #include "tests/core/message_of.h"
 
 namespace tessera {
+
+// GoogleTest prints parameters with this.
+void PrintTo(DType dtype, std::ostream* out) { *out << name(dtype); }
+
 namespace {
 
 using testing::decode;
