@@ -69,6 +69,10 @@ missing_of() {
   done
 }
 
+is_available() {
+  LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+}
+
 missing=$(missing_of $required)
 missing_optional=$(missing_of $optional)
 if [ -z "$missing$missing_optional" ]; then
@@ -86,7 +90,7 @@ elif [ -z "$missing" ]; then
   exit 0
 else
   for package in $missing_optional; do
-    if apt-cache show "$package" >/dev/null 2>&1; then missing="$missing$package "; fi
+    if is_available "$package"; then missing="$missing$package "; fi
   done
   echo "Packages are missing, and this user cannot install them. Run as root:" >&2
   echo "  apt-get update && apt-get install -y $missing" >&2
@@ -109,7 +113,7 @@ run_apt() {
 
 run_apt update
 for package in $missing_optional; do
-  if apt-cache show "$package" >/dev/null 2>&1; then
+  if is_available "$package"; then
     missing="$missing$package "
   else
     echo "This distribution has no $package: going on without it." >&2
