@@ -49,14 +49,42 @@ std::string_view library_needs(Library library) {
 }
 
 // What keeps a row from running here, its arguments aside; empty: nothing does.
-std::string obstacle(const RowOption& row, int capability, const Context& ctx) {
-  if (!runs_on(row.library, capability)) {
-    return concat("it needs ", library_needs(row.library), " and the device has ", capability);
+std::string obstacle(const RowOption& row, const Target& target, const Context& ctx) {
+  if (!runs_on(row.library, target.compute_capability)) {
+    return concat("it needs ", library_needs(row.library), " and the device has ",
+                  target.compute_capability);
   }
   if (ctx.batch_invariant && !row.is_batch_invariant) {
     return "its result depends on the batch, and batch_invariant is set";
   }
   return {};
+}
+
+[[noreturn]] void refuse_forced_row(std::string_view op, const Target& target, const Context& ctx,
+                                    RowKey key, const RowOption& row) {
+  const std::string why = obstacle(row, target, ctx);
+  const std::string subject = concat(op, ": row '", row.name, "' ");
+  if (!why.empty()) fail(concat(subject, "cannot run on ", to_string(target.device), ": ", why));
+  if (row.key != key) {
+    fail(concat(subject, "is for ", describe(row.key), " and the arguments are ", describe(key),
+                "; force no row to let one be chosen"));
+  }
+  fail(concat(subject,
+              "is for these types but does not take these arguments; force no row to let "
+              "one be chosen"));
+}
+
+[[noreturn]] void refuse_unfitting(std::string_view op, const Target& target, const Context& ctx,
+                                   RowKey key, std::span<const RowOption> rows) {
+  const std::string subject =
+      concat(op, ": no row takes ", describe(key), " on ", to_string(target.device));
+  for (const RowOption& row : rows) {
+    if (!row.takes_args) continue;
+    fail(
+        concat(subject, "; the nearest, ", row.name, ", cannot run: ", obstacle(row, target, ctx)));
+  }
+  fail(concat(subject, " (compute capability ", target.compute_capability,
+              "); the nearest rows are ", nearest(rows, key)));
 }
 
 }  // namespace
@@ -97,40 +125,18 @@ void refuse_row_on_cpu(std::string_view op, const Context& ctx) {
               "row"));
 }
 
-void refuse_unknown_row(std::string_view op, const Context& ctx, std::span<const RowOption> rows) {
-  const std::string known = rows.empty() ? "none: this build has no GPU kernels" : names(rows);
-  fail(concat(op, ": there is no row '", ctx.row, "'; its rows are ", known));
-}
-
-void refuse_forced_row(std::string_view op, Device device, const Context& ctx, RowKey key,
-                       const RowOption& row) {
-  const std::string why = obstacle(row, compute_capability(device), ctx);
-  if (!why.empty())
-    fail(concat(op, ": row '", row.name, "' cannot run on ", to_string(device), ": ", why));
-  if (row.key == key) {
-    fail(concat(op, ": row '", row.name,
-                "' is for these types but does not take these arguments; force no row to let one "
-                "be chosen"));
-  }
-  fail(concat(op, ": row '", row.name, "' is for ", describe(row.key), " and the arguments are ",
-              describe(key), "; force no row to let one be chosen"));
-}
-
-void refuse_no_row(std::string_view op, Device device, const Context& ctx, RowKey key,
-                   std::span<const RowOption> rows) {
+void refuse_rows(std::string_view op, const Target& target, const Context& ctx, RowKey key,
+                 std::span<const RowOption> rows) {
   if (rows.empty()) {
-    fail(concat(op, ": the tensors are on ", to_string(device),
+    fail(concat(op, ": the tensors are on ", to_string(target.device),
                 " and this build has no GPU kernels; configure with TESSERA_CUDA=ON, or copy them "
                 "to the cpu"));
   }
-  const int capability = compute_capability(device);
+  if (ctx.row.empty()) refuse_unfitting(op, target, ctx, key, rows);
   for (const RowOption& row : rows) {
-    if (!row.takes_args) continue;
-    fail(concat(op, ": no row takes ", describe(key), " on ", to_string(device), "; the nearest, ",
-                row.name, ", does not: ", obstacle(row, capability, ctx)));
+    if (row.name == ctx.row) refuse_forced_row(op, target, ctx, key, row);
   }
-  fail(concat(op, ": no row takes ", describe(key), " on ", to_string(device),
-              " (compute capability ", capability, "); the nearest rows are ", nearest(rows, key)));
+  fail(concat(op, ": there is no row '", ctx.row, "'; its rows are ", names(rows)));
 }
 
 }  // namespace tessera::ops

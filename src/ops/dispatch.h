@@ -25,7 +25,13 @@ struct Op {
   std::span<const Row<Args>> rows;
 };
 
-// Of a GPU, remembered without a lock: 90 for the H200.
+// Where a call would run: the compute capability decides which library's rows may.
+struct Target {
+  Device device;
+  int compute_capability = 0;  // 90 for the H200; 0: nothing runs
+};
+
+// Of a GPU, remembered without a lock.
 int compute_capability(Device device);
 
 // TESSERA_LOG=rows: whether choices are printed, and the first use of a row (or, with null, of the
@@ -41,24 +47,20 @@ struct RowOption {
   bool is_batch_invariant;
   bool takes_args;
 };
-[[noreturn]] void refuse_unknown_row(std::string_view op, const Context& ctx,
-                                     std::span<const RowOption> rows);
-[[noreturn]] void refuse_forced_row(std::string_view op, Device device, const Context& ctx,
-                                    RowKey key, const RowOption& row);
+// Says why no row was found: the forced one does not exist or does not fit, or none does.
+[[noreturn]] void refuse_rows(std::string_view op, const Target& target, const Context& ctx,
+                              RowKey key, std::span<const RowOption> rows);
 [[noreturn]] void refuse_row_on_cpu(std::string_view op, const Context& ctx);
-[[noreturn]] void refuse_no_row(std::string_view op, Device device, const Context& ctx, RowKey key,
-                                std::span<const RowOption> rows);
 
 // The row that runs these (checked) arguments on a GPU, or null. A forced row is found by its name;
 // otherwise the first that fits wins.
 template <class Args>
-const Row<Args>* find_row(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
-  if (op.rows_sm90.empty() && op.rows.empty()) return nullptr;
-  const int capability = compute_capability(device);
+const Row<Args>* find_row(const Op<Args>& op, const Args& args, const Target& target,
+                          const Context& ctx) {
   const RowKey key = key_of(args);
   for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows}) {
     for (const Row<Args>& row : rows) {
-      if (!runs_on(row.library, capability) || !row.takes(args, key)) continue;
+      if (!runs_on(row.library, target.compute_capability) || !row.takes(args, key)) continue;
       if (ctx.batch_invariant && !row.is_batch_invariant) continue;
       if (ctx.row.empty() || row.name() == ctx.row) return &row;
     }
@@ -66,9 +68,9 @@ const Row<Args>* find_row(const Op<Args>& op, const Args& args, Device device, c
   return nullptr;
 }
 
-// Says why find_row found nothing.
 template <class Args>
-[[noreturn]] void refuse(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+[[noreturn]] void refuse(const Op<Args>& op, const Args& args, const Target& target,
+                         const Context& ctx) {
   const RowKey key = key_of(args);
   std::vector<RowOption> options;
   for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows}) {
@@ -77,11 +79,14 @@ template <class Args>
           {row.name(), row.key, row.library, row.is_batch_invariant, row.takes(args, key)});
     }
   }
-  if (ctx.row.empty()) refuse_no_row(op.name, device, ctx, key, options);
-  for (const RowOption& option : options) {
-    if (option.name == ctx.row) refuse_forced_row(op.name, device, ctx, key, option);
-  }
-  refuse_unknown_row(op.name, ctx, options);
+  refuse_rows(op.name, target, ctx, key, options);
+}
+
+// A build without GPU kernels has no row to choose and no device to ask.
+template <class Args>
+Target target_of(const Op<Args>& op, Device device) {
+  const bool has_rows = !op.rows_sm90.empty() || !op.rows.empty();
+  return {device, has_rows ? compute_capability(device) : 0};
 }
 
 // Checks, then runs on `device`, where the arguments live.
@@ -94,8 +99,9 @@ void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx
     op.cpu(args);
     return;
   }
-  const Row<Args>* row = find_row(op, args, device, ctx);
-  if (row == nullptr) refuse(op, args, device, ctx);
+  const Target target = target_of(op, device);
+  const Row<Args>* row = find_row(op, args, target, ctx);
+  if (row == nullptr) refuse(op, args, target, ctx);
   if (logs_rows()) log_choice(op.name, row, row->name());
   const DeviceGuard guard(device);
   row->launch(args, ctx);
@@ -106,7 +112,8 @@ template <class Args>
 bool is_supported(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
   try {
     op.check(args);
-    return device.is_cpu() ? ctx.row.empty() : find_row(op, args, device, ctx) != nullptr;
+    if (device.is_cpu()) return ctx.row.empty();
+    return find_row(op, args, target_of(op, device), ctx) != nullptr;
   } catch (const Error&) {
     return false;
   }

@@ -33,7 +33,7 @@ class Workspace {
 struct Context {
   Stream stream = nullptr;         // GPU work is ordered on it; ignored on the CPU
   Workspace* workspace = nullptr;  // scratch for operations that say they need it
-  std::string_view row;            // run exactly this row, for tests and benches; empty: choose
+  std::string_view row = {};       // run exactly this row, for tests and benches; empty: choose
   bool batch_invariant = false;    // only rows whose result does not depend on batch mates
 };
 

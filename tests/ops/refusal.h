@@ -1,0 +1,32 @@
+// What a call is refused with, compared by the words that matter.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "tessera/core/error.h"
+
+namespace tessera::testing {
+
+// Whether `call` throws an Error whose message has all of `words` in it.
+template <class Call>
+::testing::AssertionResult refused(Call&& call, std::initializer_list<std::string_view> words) {
+  std::string message;
+  try {
+    call();
+    return ::testing::AssertionFailure() << "the call was not refused";
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  for (std::string_view word : words) {
+    if (message.find(word) != std::string::npos) continue;
+    return ::testing::AssertionFailure() << "'" << word << "' is not in: " << message;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace tessera::testing
