@@ -13,8 +13,15 @@ struct Relu {
   float operator()(float x) const { return x < 0.0f ? 0.0f : x; }  // NaN stays NaN
 };
 
+// x / (1 + exp(-v)). The exponential of a negative number cannot overflow, so the tail keeps its
+// relative accuracy as far as floats reach.
+float times_sigmoid(float x, float v) {
+  const float t = std::exp(-std::fabs(v));
+  return (v < 0.0f ? x * t : x) / (1.0f + t);
+}
+
 struct Silu {
-  float operator()(float x) const { return x / (1.0f + std::exp(-x)); }
+  float operator()(float x) const { return times_sigmoid(x, x); }
 };
 
 // Phi(x) is half of erfc(-x / sqrt(2)); 1 + erf would cancel for negative x.
@@ -22,11 +29,11 @@ struct Gelu {
   float operator()(float x) const { return x * (0.5f * std::erfc(x * -0.70710678118654752f)); }
 };
 
-// 0.5 x (1 + tanh(u)) is x / (1 + exp(-2u)), which does not cancel for negative x.
+// 0.5 x (1 + tanh(u)) is x sigmoid(2u), which does not cancel for negative x.
 struct GeluTanh {
   float operator()(float x) const {
     const float u = 0.79788456080286536f * (x + 0.044715f * x * x * x);
-    return x / (1.0f + std::exp(-2.0f * u));
+    return times_sigmoid(x, 2.0f * u);
   }
 };
 

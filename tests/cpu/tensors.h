@@ -46,9 +46,8 @@ inline Values values_of(const TensorView& view) {
 }
 
 inline void fill(const TensorView& view, const std::function<double()>& next) {
-  for_each_index(view, [&](const Index& index) {
-    store_from_float(view, index, static_cast<float>(next()));
-  });
+  for_each_index(
+      view, [&](const Index& index) { store_from_float(view, index, static_cast<float>(next())); });
 }
 
 inline void set_values(const TensorView& view, const Values& values) {
