@@ -29,6 +29,7 @@ from ._reduce import argmax, reduce
 from ._rope import make_rope_table, rope
 
 __all__ = [
+    "__version__",
     "DeviceInfo",
     "Error",
     "NotSupported",

@@ -46,20 +46,16 @@ class Op:
         self.writes = frozenset(writes.split())
 
     def __call__(self, tensors, *scalars):
-        """Runs with `tensors` in the order of the C function; None stands for an absent one."""
+        """Runs with `tensors` in the order of the C function; None stands for an absent one.
+
+        Absent ones at the end may come first among `scalars` instead.
+        """
         first = tensors[0]
         keep = []
-        addresses = []
         try:
             framework = _by_type[type(first)]
-            for tensor in tensors:
-                if tensor is None:
-                    addresses.append(None)
-                elif _by_type[type(tensor)] is framework:
-                    addresses.append(framework.borrow(tensor, keep))
-                else:
-                    raise KeyError  # two frameworks: the careful way orders their streams
-        except Exception:
+            addresses = framework.borrow_all(tensors, keep)
+        except Exception:  # unusual, of two frameworks, or wrong: the careful way sorts it out
             keep = []
             addresses = _dlpack.borrow_carefully(
                 self.name, self.arguments, self.writes, tensors, keep
@@ -72,7 +68,7 @@ class Op:
             context = (None, None)
         else:
             context = _contexts.get(stream) or _remember(stream)
-        status = self.function(*addresses, *scalars, context[1])
+        status = self.function(*addresses, *scalars, context[1])  # lets other threads run
         if status:
             raise_error(status)
         if stream is not None and framework.waits_after:
@@ -133,9 +129,26 @@ def supports(op, *args, **kwargs):
     return True
 
 
-def empty(op, like, shape, dtype):
-    """A tensor of the framework of `like`, on its device."""
+def _framework_of_first(op, tensor):
     try:
-        return _dlpack.framework_of(like).empty(like, shape, dtype)
+        return _dlpack.framework_of(tensor)
+    except Error as error:
+        raise Error(f"{op}: the first tensor {error}") from None
+
+
+def empty(op, like, shape, dtype):
+    """A tensor of the framework of `like`, on its device; `dtype` is a canonical name."""
+    framework = _framework_of_first(op, like)
+    try:
+        return framework.empty(like, shape, dtype)
+    except Error as error:
+        raise Error(f"{op}: out cannot be made: {error}") from None
+
+
+def empty_like(op, like):
+    """The same with the shape and dtype of `like`, contiguous whatever its strides."""
+    framework = _framework_of_first(op, like)
+    try:
+        return framework.empty_like(like)
     except Error as error:
         raise Error(f"{op}: out cannot be made: {error}") from None

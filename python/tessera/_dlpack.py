@@ -10,7 +10,7 @@ with `__dlpack__` goes through `borrow_any`, which also finds the words for what
 import ctypes
 import sys
 
-from ._dtypes import DLPACK, LONG_NAMES, long_name
+from ._dtypes import DLPACK, LONG_NAMES, canonical
 from ._library import Error
 
 KIND_CPU = (1, 3)  # kDLCPU, kDLCUDAHost
@@ -76,6 +76,19 @@ class Framework:
         """The address of a DLTensor; fast, and may raise for anything unusual."""
         raise NotImplementedError
 
+    def borrow_all(self, tensors, keep):
+        """The addresses of all, or an exception if one is unusual or of another framework."""
+        borrow = self.borrow
+        addresses = []
+        for tensor in tensors:
+            if tensor is None:
+                addresses.append(None)
+            elif _by_type[type(tensor)] is self:
+                addresses.append(borrow(tensor, keep))
+            else:
+                raise Error("is of another framework")
+        return addresses
+
     def borrow_unusual(self, tensor, keep, written):
         """The same for what `borrow` refuses."""
         return borrow_any(tensor, keep, written, self.stream(tensor) or 0)
@@ -87,6 +100,10 @@ class Framework:
     def empty(self, like, shape, dtype):
         """A new tensor beside `like`; `dtype` is a canonical name."""
         raise NotImplementedError
+
+    def empty_like(self, like):
+        """A contiguous tensor with the shape and dtype of `like`."""
+        return self.empty(like, like.shape, canonical(like.dtype))
 
     def from_numpy(self, array, like):
         """A NumPy array as a tensor of this framework on the device of `like`."""
@@ -109,7 +126,9 @@ class NumpyFramework(Framework):
         if written and not tensor.flags.writeable:
             raise Error("is read-only, and this operation writes it")
         if not tensor.dtype.isnative:
-            raise Error("is not in this machine's byte order; call x.astype(x.dtype.newbyteorder())")
+            raise Error(
+                "is not in this machine's byte order; call x.astype(x.dtype.newbyteorder())"
+            )
         size = tensor.itemsize
         if any(stride % size for stride in tensor.strides):
             raise Error(f"has strides {tensor.strides} that are not whole elements of {size} bytes")
@@ -123,6 +142,9 @@ class NumpyFramework(Framework):
     def empty(self, like, shape, dtype):
         return self.numpy.empty(shape, _numpy_name(dtype))
 
+    def empty_like(self, like):
+        return self.numpy.empty(like.shape, like.dtype)
+
     def from_numpy(self, array, like):
         return array
 
@@ -135,7 +157,9 @@ class CupyFramework(Framework):
 
     @staticmethod
     def borrow(tensor, keep):
-        capsule = tensor.__dlpack__(stream=-1)  # the call runs on CuPy's stream: nothing to wait for
+        capsule = tensor.__dlpack__(
+            stream=-1
+        )  # the call runs on CuPy's stream: nothing to wait for
         keep.append(capsule)
         return _get_pointer(capsule, b"dltensor")
 
@@ -150,6 +174,10 @@ class CupyFramework(Framework):
     def empty(self, like, shape, dtype):
         with like.device:
             return self.cupy.empty(shape, _numpy_name(dtype))
+
+    def empty_like(self, like):
+        with like.device:
+            return self.cupy.empty(like.shape, like.dtype)
 
     def from_numpy(self, array, like):
         with like.device:
@@ -226,9 +254,7 @@ def _adopt(kind):
     if "torch.Tensor" in bases:
         from ._torch_exchange import TorchFramework
 
-        # Subclasses may have no memory of their own; the public protocol lets them say so.
-        exact = kind.__name__ in ("Tensor", "Parameter") and kind.__module__.startswith("torch")
-        return _shared(TorchFramework, exact)
+        return _shared(TorchFramework)
     if "cupy.ndarray" in bases:
         return _shared(CupyFramework, sys.modules["cupy"])
     if any(base.split(".")[0] in ("jax", "jaxlib") for base in bases):
@@ -293,8 +319,3 @@ def _borrow_one(framework, first, tensor, keep, written):
         raise
     except Exception:
         return framework.borrow_unusual(tensor, keep, written)
-
-
-def like_dtype(tensor):
-    """The long name of a tensor's dtype."""
-    return long_name(tensor.dtype)

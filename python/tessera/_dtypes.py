@@ -55,7 +55,7 @@ DLPACK = {
 
 
 def long_name(dtype):
-    """"float32" for torch.float32, numpy.float32, numpy.dtype("float32") and "float32"."""
+    """ "float32" for torch.float32, numpy.float32, numpy.dtype("float32") and "float32"."""
     if isinstance(dtype, str):
         return dtype
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)

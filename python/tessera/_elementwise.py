@@ -1,7 +1,6 @@
 # Activations, softmax, embedding lookup and strided copies.
 # SPDX-License-Identifier: MIT
-from ._call import Op, empty
-from ._dlpack import like_dtype
+from ._call import Op, empty, empty_like
 from ._dtypes import canonical
 from ._library import Error
 
@@ -14,14 +13,9 @@ _RELU, _SILU, _GELU, _GELU_TANH = range(4)
 _APPROXIMATE = {"none": _GELU, "tanh": _GELU_TANH}
 
 
-def _empty_like(op, x, shape=None):
-    dtype = canonical(like_dtype(x), f"{op}: dtype of x")
-    return empty(op, x, x.shape if shape is None else shape, dtype)
-
-
 def _activate(op, x, up, out, kind):
     if out is None:
-        out = _empty_like(op, x)
+        out = empty_like(op, x)
     _activation((x, up, out), kind)
     return out
 
@@ -65,7 +59,7 @@ def softmax(x, *, scale=1.0, mask=None, out=None):
     mask row r % mask_rows.
     """
     if out is None:
-        out = _empty_like("softmax", x)
+        out = empty_like("softmax", x)
     _softmax((x, mask, out), scale)
     return out
 
@@ -73,7 +67,8 @@ def softmax(x, *, scale=1.0, mask=None, out=None):
 def embedding(table, ids, *, out=None):
     """table[ids]: table [vocab, hidden], ids [tokens] of int32 or int64."""
     if out is None:
-        out = _empty_like("embedding", table, (*ids.shape, table.shape[-1]))
+        shape = (*ids.shape, table.shape[-1])
+        out = empty("embedding", table, shape, canonical(table.dtype, "embedding: dtype of table"))
     _embedding((table, ids, out))
     return out
 
@@ -81,7 +76,7 @@ def embedding(table, ids, *, out=None):
 def copy(x, *, out=None):
     """x with any strides, copied to out with any strides; a new contiguous tensor without out."""
     if out is None:
-        out = _empty_like("copy", x)
+        out = empty_like("copy", x)
     _copy((x, out))
     return out
 

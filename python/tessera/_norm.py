@@ -1,7 +1,6 @@
 # RMSNorm and LayerNorm, with the residual added first and the result quantised last.
 # SPDX-License-Identifier: MIT
-from ._call import Op, empty
-from ._dlpack import like_dtype
+from ._call import Op, empty, empty_like
 from ._dtypes import AUTO, CODES, canonical
 
 _rms_norm = Op(
@@ -16,7 +15,7 @@ def _outputs(op, x, dtype, out, static_scale, token_scale):
     """(out, token_scale, format code): what the caller left out is made."""
     if dtype is None:
         if out is None:
-            out = empty(op, x, x.shape, canonical(like_dtype(x), f"{op}: dtype of x"))
+            out = empty_like(op, x)
         return out, token_scale, AUTO
     name = canonical(dtype, f"{op}: dtype")
     if out is None:
@@ -37,9 +36,11 @@ def rms_norm(
     otherwise with one scale a row, written to `token_scale` (float32, the leading shape of x).
     Returns out; (out, token_scale) where a scale a row was computed.
     """
-    if out is not None and dtype is None:  # the short way of the common call
-        _rms_norm((x, weight, out, residual, static_scale, token_scale), eps, 0)
-        return out if token_scale is None else (out, token_scale)
+    if (out is not None and dtype is None and residual is None) and (
+        static_scale is None and token_scale is None
+    ):  # the common call, made short: absent tensors need no borrowing
+        _rms_norm((x, weight, out), None, None, None, eps, AUTO)
+        return out
     out, token_scale, code = _outputs("rms_norm", x, dtype, out, static_scale, token_scale)
     _rms_norm((x, weight, out, residual, static_scale, token_scale), eps, code)
     return out if token_scale is None else (out, token_scale)

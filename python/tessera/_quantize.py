@@ -3,8 +3,7 @@
 from math import prod
 
 from ._call import Op, empty
-from ._dlpack import like_dtype
-from ._dtypes import AUTO, CODES, canonical
+from ._dtypes import AUTO, CODES, canonical, long_name
 from ._library import Error
 
 _quantize = Op("quantize", "x out scale zero_point", "out scale zero_point")
@@ -63,7 +62,7 @@ def dequantize(q, scale, zero_point=None, *, format=None, dtype="float32", out=N
     """(q - zero_point) * scale. format: what uint8 storage holds, if not plain uint8."""
     code = AUTO if format is None else CODES[canonical(format, "dequantize: format")]
     if out is None:
-        packed = code == CODES["i4"] and like_dtype(q) in ("uint8", "int8")
+        packed = code == CODES["i4"] and long_name(q.dtype) in ("uint8", "int8")
         shape = (*q.shape[:-1], q.shape[-1] * 2) if packed else q.shape
         out = empty("dequantize", q, shape, canonical(dtype, "dequantize: dtype"))
     _dequantize((q, scale, zero_point, out), code)

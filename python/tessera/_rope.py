@@ -62,7 +62,9 @@ def make_rope_table(num_positions, rotary_dim, theta=10000.0, *, scaling=None, l
     struct = None if scaling is None else _scaling_struct(scaling)
     keep = []
     address = _dlpack.framework_of(table).borrow(table, keep)
-    status = lib.make_rope_table(address, theta, None if struct is None else ctypes.addressof(struct))
+    status = lib.make_rope_table(
+        address, theta, None if struct is None else ctypes.addressof(struct)
+    )
     if status:
         raise_error(status)
     return table if like is None else _dlpack.framework_of(like).from_numpy(table, like)

@@ -3,13 +3,19 @@
 """Imported the first time a torch.Tensor is seen, never before."""
 
 import ctypes
+from ctypes import addressof
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from . import _dlpack
+from ._dlpack import DLTensor, _get_pointer, _is_valid
 from ._dtypes import LONG_NAMES
 from ._library import Error
 
+# Subclasses may have no memory of their own; the public protocol lets them say so.
+_EXACT = frozenset([Tensor, Parameter])
 _is_grad_enabled = torch.is_grad_enabled
 _to_capsule = getattr(torch._C, "_to_dlpack", None) or torch.utils.dlpack.to_dlpack
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -32,10 +38,10 @@ class _ExchangeApi(ctypes.Structure):
 
 def _find_borrower():
     """The C function that fills a DLTensor from a tensor; None before PyTorch 2.10 or so."""
-    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if capsule is None or not _dlpack._is_valid(capsule, b"dlpack_exchange_api"):
+    capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None or not _is_valid(capsule, b"dlpack_exchange_api"):
         return None
-    address = _dlpack._get_pointer(capsule, b"dlpack_exchange_api")
+    address = _get_pointer(capsule, b"dlpack_exchange_api")
     while address:
         api = _ExchangeApi.from_address(address)
         if api.major == 1:
@@ -57,33 +63,52 @@ def _refuse_grad():
     )
 
 
-def _borrow_by_table(tensor, keep):
-    if tensor.requires_grad and _is_grad_enabled():
-        _refuse_grad()
-    slot = _dlpack.DLTensor()
-    keep.append(slot)
-    address = ctypes.addressof(slot)
-    if _fill(tensor, address):
-        raise Error("cannot be exported by PyTorch")
-    return address
+def _borrow_by_table(tensors, keep):
+    addresses = []
+    for tensor in tensors:
+        if tensor is None:
+            addresses.append(None)
+            continue
+        kind = type(tensor)
+        if kind is not Tensor and kind is not Parameter:
+            raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
+        if tensor.requires_grad and _is_grad_enabled():
+            _refuse_grad()
+        slot = DLTensor()
+        keep.append(slot)
+        address = addressof(slot)
+        if _fill(tensor, address):
+            raise Error("cannot be exported by PyTorch")
+        addresses.append(address)
+    return addresses
 
 
-def _borrow_by_capsule(tensor, keep):
-    if tensor.requires_grad and _is_grad_enabled():
-        _refuse_grad()
-    capsule = _to_capsule(tensor)
-    keep.append(capsule)  # never consumed, so its destructor releases the tensor
-    return _dlpack._get_pointer(capsule, b"dltensor")
+def _borrow_by_capsule(tensors, keep):
+    addresses = []
+    for tensor in tensors:
+        if tensor is None:
+            addresses.append(None)
+            continue
+        kind = type(tensor)
+        if kind is not Tensor and kind is not Parameter:
+            raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
+        if tensor.requires_grad and _is_grad_enabled():
+            _refuse_grad()
+        capsule = _to_capsule(tensor)
+        keep.append(capsule)  # never consumed, so its destructor releases the tensor
+        addresses.append(_get_pointer(capsule, b"dltensor"))
+    return addresses
 
 
 class TorchFramework(_dlpack.Framework):
     name = "PyTorch"
 
-    def __init__(self, exact):
-        if exact:
-            self.borrow = _borrow_by_capsule if _fill is None else _borrow_by_table
+    def __init__(self):
+        self.borrow_all = _borrow_by_capsule if _fill is None else _borrow_by_table
 
     def borrow(self, tensor, keep):
+        if type(tensor) in _EXACT:
+            return self.borrow_all((tensor,), keep)[0]
         if tensor.requires_grad and _is_grad_enabled():
             _refuse_grad()
         return _dlpack.borrow_any(tensor.detach(), keep, False, self.stream(tensor) or 0)
@@ -112,6 +137,9 @@ class TorchFramework(_dlpack.Framework):
     def empty(self, like, shape, dtype):
         kind = getattr(torch, LONG_NAMES[dtype], None) if dtype != "i4" else None
         return torch.empty(shape, dtype=kind or torch.uint8, device=like.device)
+
+    def empty_like(self, like):
+        return torch.empty_like(like, memory_format=torch.contiguous_format, requires_grad=False)
 
     def from_numpy(self, array, like):
         return torch.from_numpy(array).to(like.device)

@@ -1,0 +1,205 @@
+# What is refused, in which words, and what the package says of itself.
+# SPDX-License-Identifier: MIT
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tessera
+
+
+def ones(*shape, dtype="float32"):
+    return np.ones(shape, dtype)
+
+
+REFUSED = {
+    "a shape": (lambda: tessera.rms_norm(ones(2, 8), ones(7)), r"rms_norm: weight is f32\[7\]"),
+    "a dtype": (
+        lambda: tessera.rms_norm(ones(2, 8), ones(8, dtype="float16")),
+        "rms_norm: weight is f16 and rms_norm: x is f32",
+    ),
+    "a stride": (lambda: tessera.rms_norm(ones(8, 4).T, ones(8)), "rms_norm: x .*"),
+    "a type of no use": (
+        lambda: tessera.silu(ones(2, 8, dtype="int32")),
+        "activation: x is i32.*must be one of f32, f16, bf16",
+    ),
+    "float64": (
+        lambda: tessera.silu(ones(2, 8, dtype="float64")),
+        "activation: x has dtype float64; Tessera takes float32",
+    ),
+    "complex": (lambda: tessera.silu(ones(2, 8, dtype="complex64")), "has dtype complex64"),
+    "a list": (lambda: tessera.silu([1.0, 2.0]), "is a list; want a tensor with __dlpack__"),
+    "a list in second place": (
+        lambda: tessera.rms_norm(ones(2, 2), [1.0, 2.0]),
+        "rms_norm: weight is a list",
+    ),
+    "an unknown dtype": (
+        lambda: tessera.quantize(ones(2, 8), "int3"),
+        "quantize: dtype is 'int3'; want one of float32",
+    ),
+    "a group size": (lambda: tessera.quantize(ones(2, 8), "int8", per=3), "per is 3 for 8 columns"),
+    "an unknown style": (
+        lambda: tessera.rope(ones(1, 1, 8), None, ones(1), ones(1, 8), style="spiral"),
+        "style is 'spiral'; want half_split or interleaved",
+    ),
+    "an unknown reduction": (lambda: tessera.reduce(ones(2, 8), "median"), "kind is 'median'"),
+    "an approximation": (
+        lambda: tessera.gelu(ones(2), approximate="quick"),
+        "want 'none' or 'tanh'",
+    ),
+    "rope scaling": (
+        lambda: tessera.make_rope_table(4, 8, scaling={"rope_type": "dynamic"}),
+        "rope_type is 'dynamic'; want one of",
+    ),
+    "a rope field": (
+        lambda: tessera.make_rope_table(4, 8, scaling={"rope_type": "linear", "factr": 2}),
+        "scaling has 'factr'",
+    ),
+    "an id": (
+        lambda: tessera.embedding(ones(4, 8), np.array([4], np.int32)),
+        "embedding: .*4",
+    ),
+    "a scale without its zero point": (
+        lambda: tessera.quantize(ones(2, 8), "uint8", scale=ones(1, 1)),
+        "scale is given without zero_point",
+    ),
+    "storage": (
+        lambda: tessera.dequantize(ones(2, 8), ones(1, 1), format="float8_e4m3fn"),
+        "dequantize: x holds f32 but its format is e4m3",
+    ),
+    "a device": (lambda: tessera.device_info(99), "there is no CUDA device 99"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(name):
+    call, words = REFUSED[name]
+    with pytest.raises(tessera.Error, match=words):
+        call()
+
+
+def read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+def test_read_only_arrays_are_read_and_never_written():
+    x, weight = read_only(ones(2, 8)), read_only(ones(8))
+    np.testing.assert_allclose(tessera.rms_norm(x, weight), x, rtol=1e-4)
+    with pytest.raises(tessera.Error, match="silu|activation: out is read-only"):
+        tessera.silu(ones(2, 8), out=x)
+
+
+def test_foreign_byte_order_is_refused():
+    with pytest.raises(tessera.Error, match="byte order"):
+        tessera.copy(ones(4).astype(">f4"), out=ones(4))
+
+
+def test_gpu_rows_are_not_for_cpu_tensors():
+    with tessera.using(row="rms_norm_bf16"):
+        with pytest.raises(tessera.Error, match="rms_norm_bf16"):
+            tessera.rms_norm(ones(2, 8), ones(8))
+        assert not tessera.supports(tessera.rms_norm, ones(2, 8), ones(8))
+    tessera.rms_norm(ones(2, 8), ones(8))
+
+
+def test_supports_asks_without_running():
+    x, weight, out = ones(2, 8), ones(8), np.zeros((2, 8), np.float32)
+    assert tessera.supports(tessera.rms_norm, x, weight, out=out)
+    assert not out.any()
+    assert not tessera.supports(tessera.rms_norm, x, ones(7), out=out)
+
+
+def test_options_are_a_threads_own_and_end_with_the_block():
+    seen = []
+    with tessera.using(row="no_such_row"):
+        other = threading.Thread(target=lambda: seen.append(tessera.silu(ones(2))))
+        other.start()
+        other.join()
+    assert len(seen) == 1
+    tessera.silu(ones(2))
+
+
+def test_a_thread_reads_its_own_message():
+    messages = []
+
+    def refuse(width):
+        for _ in range(200):
+            try:
+                tessera.rms_norm(ones(2, 8), ones(width))
+            except tessera.Error as error:
+                messages.append(f"[{width}]" in str(error))
+
+    threads = [threading.Thread(target=refuse, args=(width,)) for width in (3, 5, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(messages) == 600 and all(messages)
+
+
+def test_anything_with_dlpack_is_taken():
+    class Wrapped:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, stream=None):
+            return self.array.__dlpack__()
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    out = np.zeros((2, 8), np.float32)
+    tessera.rms_norm(Wrapped(ones(2, 8)), Wrapped(ones(8)), 0.0, out=Wrapped(out))
+    np.testing.assert_array_equal(out, ones(2, 8))
+    with pytest.raises(tessera.Error, match="cannot allocate a Shaped: pass out="):
+        tessera.silu(type("Shaped", (Wrapped,), {"shape": (2,), "dtype": "float32"})(ones(2)))
+
+
+def test_jax_arrays_are_read_and_never_written():
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.arange(8.0).reshape(2, 4)
+    out = np.zeros((2, 4), np.float32)
+    tessera.relu(x, out=out)
+    np.testing.assert_array_equal(out, np.asarray(x))
+    with pytest.raises(tessera.Error, match="JAX.*immutable"):
+        tessera.relu(out, out=x)
+    with pytest.raises(tessera.Error, match="JAX arrays are immutable: pass out="):
+        tessera.relu(x)
+
+
+def test_bfloat16_arrays_of_ml_dtypes_are_taken():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.arange(-4, 4).astype(ml_dtypes.bfloat16).reshape(2, 4)
+    np.testing.assert_array_equal(tessera.relu(x).astype("f4"), np.maximum(x.astype("f4"), 0))
+
+
+def test_says_what_it_is():
+    assert tessera.__version__.count(".") == 2
+    assert os.path.basename(tessera.library_path).startswith("libtessera")
+    assert all(row.name.startswith(row.op) for row in tessera.rows())
+    assert tessera.num_cuda_devices() >= 0
+    for name in tessera.__all__:
+        assert hasattr(tessera, name), name
+
+
+def import_with(library):
+    environment = dict(os.environ, TESSERA_LIBRARY=library)
+    environment["PYTHONPATH"] = os.path.dirname(os.path.dirname(tessera.__file__))
+    command = [sys.executable, "-c", "import tessera"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_a_missing_library_names_what_was_tried():
+    result = import_with("/nowhere/libtessera.so")
+    assert result.returncode != 0
+    assert "/nowhere/libtessera.so ($TESSERA_LIBRARY): no such file" in result.stderr
+
+
+def test_a_stranger_library_is_refused():
+    import ctypes.util
+
+    result = import_with(ctypes.util.find_library("m"))
+    assert "is not this package's library" in result.stderr

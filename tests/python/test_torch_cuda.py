@@ -1,0 +1,152 @@
+# Every operation on a GPU against the PyTorch expression of it, and how calls meet streams.
+# SPDX-License-Identifier: MIT
+import os
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tessera  # noqa: E402
+import torch_cases  # noqa: E402
+
+
+def _missing():
+    if not torch.cuda.is_available():
+        return "torch.cuda is not available"
+    return "" if tessera.num_cuda_devices() else "libtessera sees no CUDA device"
+
+
+@pytest.fixture(autouse=True)
+def gpu():
+    why = _missing()
+    if why and os.environ.get("TESSERA_REQUIRE_GPU") == "1":
+        pytest.fail(f"{why}, and TESSERA_REQUIRE_GPU=1")
+    if why:
+        pytest.skip(why)
+
+
+@pytest.mark.parametrize("dtype", torch_cases.DTYPES, ids=str)
+@pytest.mark.parametrize("case", torch_cases.CASES)
+def test_agrees_with_pytorch(case, dtype):
+    torch_cases.CASES[case]("cuda", dtype)
+    torch.cuda.synchronize()
+
+
+def test_runs_on_the_current_stream():
+    # The input is written late on a side stream; a call on any other stream would read it too soon.
+    side = torch.cuda.Stream()
+    x, weight = torch.zeros(4096, 4096, device="cuda"), torch.ones(4096, device="cuda")
+    out = torch.zeros_like(x)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        x.fill_(2.0)
+        tessera.rms_norm(x, weight, 0.0, out=out)
+    side.synchronize()
+    assert torch.allclose(out, torch.ones_like(out))
+
+
+def test_a_stream_may_be_named():
+    side = torch.cuda.Stream()
+    x = torch.zeros(4096, 4096, device="cuda")
+    out = torch.zeros_like(x)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        x.fill_(2.0)
+    with tessera.using(stream=side.cuda_stream):
+        tessera.relu(x, out=out)
+    side.synchronize()
+    assert torch.equal(out, x)
+
+
+def test_is_captured_in_a_graph():
+    x, weight = torch.randn(16, 4096, device="cuda"), torch.ones(4096, device="cuda")
+    out = torch.empty_like(x)
+    tessera.rms_norm(x, weight, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        tessera.rms_norm(x, weight, out=out)
+    x.copy_(torch.randn_like(x))
+    out.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, tessera.rms_norm(x, weight))
+
+
+def test_a_mismatched_device_is_refused():
+    x, weight = torch.ones(2, 8, device="cuda"), torch.ones(8)
+    with pytest.raises(tessera.Error, match="weight is on cpu and .*x on cuda:0"):
+        tessera.rms_norm(x, weight)
+
+
+def test_an_out_of_range_id_shows_as_nan():
+    table = torch.ones(4, 8, device="cuda")
+    got = tessera.embedding(table, torch.tensor([1, 9], device="cuda"))
+    assert got[0].eq(1).all() and got[1].isnan().all()
+
+
+def test_every_row_can_be_forced_or_says_why_not():
+    x, weight = torch.ones(2, 64, device="cuda"), torch.ones(64, device="cuda")
+    names = [row.name for row in tessera.rows() if row.op == "rms_norm"]
+    assert names
+    served = 0
+    for name in names:
+        with tessera.using(row=name):
+            served += tessera.supports(tessera.rms_norm, x, weight)
+    assert served >= 1
+    with pytest.raises(tessera.Error, match="no_such_row"), tessera.using(row="no_such_row"):
+        tessera.rms_norm(x, weight)
+
+
+def test_cupy_arrays_agree():
+    cupy = pytest.importorskip("cupy")
+    x = cupy.random.standard_normal((5, 1000), dtype=cupy.float32)
+    weight = cupy.ones(1000, cupy.float32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        got = tessera.rms_norm(x, weight)
+        stream.synchronize()
+    want = tessera.rms_norm(torch.from_dlpack(x), torch.from_dlpack(weight))
+    assert torch.equal(torch.from_dlpack(got), want)
+
+
+def test_pytorch_and_cupy_may_be_mixed():
+    cupy = pytest.importorskip("cupy")
+    x = torch.randn(5, 1000, device="cuda")
+    out = cupy.empty((5, 1000), cupy.float32)
+    tessera.rms_norm(x, torch.ones(1000, device="cuda"), out=out)
+    torch.cuda.synchronize()
+    assert torch.equal(torch.from_dlpack(out), tessera.rms_norm(x, torch.ones(1000, device="cuda")))
+
+
+def test_jax_arrays_are_read():
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() != "gpu":
+        pytest.skip(f"JAX runs on {jax.default_backend()} here")
+    x = jax.numpy.ones((3, 256)) * 5
+    out = torch.empty(3, 256, device="cuda")
+    tessera.rms_norm(x, jax.numpy.ones(256), 0.0, out=out)
+    assert torch.allclose(out, torch.ones_like(out))
+
+
+def test_what_a_call_costs():
+    """The host's side of a call: launches are not waited for, and the queue is kept short."""
+    x, weight = torch.ones(1, 8, device="cuda"), torch.ones(8, device="cuda")
+    out = torch.empty_like(x)
+
+    def microseconds(call):
+        best = float("inf")
+        for _ in range(200):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(50):
+                call()
+            best = min(best, (time.perf_counter() - start) / 50 * 1e6)
+        return best
+
+    ours = microseconds(lambda: tessera.rms_norm(x, weight, out=out))
+    theirs = microseconds(lambda: torch.nn.functional.layer_norm(x, (8,), weight))
+    print(f"\nrms_norm(x, weight, out=out): {ours:.2f} us; PyTorch's layer_norm: {theirs:.2f} us")
+    assert ours < 20
