@@ -33,8 +33,8 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// No instruction: keeps the compiler from moving uses of these registers across this point. Call it
-// on the accumulators after a wait that other code separates from the products.
+// No instruction: keeps the compiler from moving writes and reads of these registers across this
+// point. Before the fence where D was written by other code, after the wait where it is read next.
 template <int kRegisters>
 __device__ __forceinline__ void wgmma_hold(float (&d)[kRegisters]) {
   TESSERA_UNROLL
