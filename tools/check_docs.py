@@ -14,7 +14,7 @@ from source_files import REPOSITORY, report, source_files
 # `core/dtype.h` in a document is found from any of these, or from the document's own folder.
 PATH_ROOTS = (".", "src", "include", "include/tessera", "src/kernels")
 # Made by a build or on another machine, so not in the tree.
-GENERATED = ("build/",)
+GENERATED = ("build/", "tessera/lib/")
 PATH_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".md", ".json", ".txt", ".toml", ".yml",
                  ".yaml", ".svg", ".png", ".cmake"}
 
