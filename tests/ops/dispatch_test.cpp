@@ -91,6 +91,17 @@ TEST_F(Dispatch, ARowForcedOnTheCpuIsRefused) {
   EXPECT_TRUE(is_supported(op, args, cpu_device(), {}));
 }
 
+TEST(DispatchLog, PrintsAChoiceOncePerOperationAndRow) {
+  ::testing::internal::CaptureStderr();
+  for (int call = 0; call < 3; ++call) {
+    log_choice("copy", &kPortable[0], kPortable[0].name());
+    log_choice("copy", nullptr, "cpu");
+    log_choice("reduce", nullptr, "cpu");
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "tessera: copy runs copy_32bit\ntessera: copy runs cpu\ntessera: reduce runs cpu\n");
+}
+
 TEST(Registry, NamesAreUniqueAndTellTheOperation) {
   std::vector<std::string> names;
   for (const RowInfo& row : all_rows()) {
