@@ -20,10 +20,13 @@ namespace tessera::bench {
 // Named sizes and options in a fixed order: {{"rows", 16}, {"hidden", 4096}, {"residual", 1}}.
 using Shape = std::vector<std::pair<std::string, int64_t>>;
 std::string to_string(const Shape& shape);  // "rows=16 hidden=4096 residual=1"
+int64_t value_of(const Shape& shape, std::string_view name, int64_t otherwise = 0);
+Shape with_value(Shape shape, std::string_view name, int64_t value);
 
 enum class Fill : uint8_t {
   integers,  // small integers, chosen so that every implementation must agree bit for bit
   normal,    // random normal values
+  none,      // sizes and costs only: no memory is taken, the problem cannot run
 };
 
 enum class Role : uint8_t { input, output, in_out };
@@ -36,23 +39,35 @@ struct Bound {
   int steps = 0;
 };
 
+// `host` is the storage, one-dimensional; the operation sees the view that shape, strides and
+// offset cut out of it, so that gaps between rows and misaligned bases are part of a problem.
 struct Operand {
   std::string name;
   Role role;
   Tensor host;
   Bound bound;  // for outputs: derived from the dtype and the reduction length by the maker
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;       // elements of storage before the view's first
+  bool is_per_row = false;  // shape[0] runs over the problem's independent rows
+
+  TensorView place(void* storage, Device device) const;
 };
 
 struct Problem {
   Shape shape;
+  Fill fill = Fill::normal;
+  uint64_t seed = 0;
   std::vector<Operand> operands;
-  // Runs the operation on views in the order of `operands`, all on one device.
+  // Runs the operation on placed views in the order of `operands`, all on one device.
   std::function<void(std::span<const TensorView>, const Context&)> call;
   double bytes = 0;  // the fewest that must cross device memory: inputs once, outputs once
   double flops = 0;
+  int64_t storage_bytes = 0;  // of all operands, gaps included
+  std::string row_dim;        // the size in `shape` that counts independent rows; empty: none are
 };
 
-// A named set of shapes, as workloads.md and the documents use it: "norm".
+// A named set of shapes, as the documents use it: "norm".
 struct Workload {
   std::string_view name;
   std::vector<Shape> shapes;
@@ -62,11 +77,19 @@ struct Workload {
 struct ProblemMaker {
   std::string_view op;
   Problem (*make)(RowKey key, const Shape& shape, Fill fill, uint64_t seed);
+  bool (*fits)(RowKey key, const Shape& shape);  // whether the options make sense for these types
+  std::vector<RowKey> keys;        // the types the CPU is run with; a test holds them to the rows
   std::vector<Shape> test_shapes;  // small and awkward: empty, one row, ragged, odd sizes, options
   std::vector<Workload> workloads;
+  std::string_view family = "elementwise";
 };
 
 const std::vector<ProblemMaker>& problem_makers();
 const ProblemMaker* find_maker(std::string_view op);
+
+// The problem made of some rows of another: same types and options, the chosen rows' data. Only
+// where row_dim is not empty.
+Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,
+                  std::span<const int64_t> rows);
 
 }  // namespace tessera::bench

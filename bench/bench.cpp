@@ -1,0 +1,272 @@
+// The walk over rows, workloads and shapes.
+// SPDX-License-Identifier: MIT
+#include "bench/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "bench/instance.h"
+#include "bench/power.h"
+#include "bench/verify.h"
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int64_t kFullCheckBytes = int64_t{256} << 20;  // above it the check samples rows
+constexpr int64_t kSmallBytes = int64_t{16} << 20;
+constexpr int64_t kCpuMostBytes = int64_t{128} << 20;  // a laptop's patience
+constexpr int64_t kCpuCacheBytes = int64_t{64} << 20;  // more than most CPUs have for two cores
+constexpr double kEnergySeconds = 0.4;                 // the counter ticks every 20 to 100 ms
+
+std::string dtype_name(RowKey key) {
+  if (key.in == key.out) return std::string(name(key.in));
+  return concat(name(key.in), "_", name(key.out));
+}
+
+// Enough sets that a rotation is twice the cache and no set is its own neighbour.
+int64_t num_sets_for(const Problem& problem, Device device) {
+  const int64_t set_bytes = std::max<int64_t>(Instance::set_bytes(problem), 1);
+  const int64_t cache = device.is_cpu() ? kCpuCacheBytes : device_info(device).l2_bytes;
+  return std::clamp<int64_t>(2 * cache / set_bytes + 1, 2, 8192);
+}
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, std::ostream& out)
+      : options_(options),
+        out_(out),
+        device_(bench_device(options.use_cpu)),
+        meter_(pci_bus_id(device_)),
+        rows_(device_.is_cpu() ? cpu_rows() : ops::all_rows()) {
+    if (!options.baseline_path.empty()) baseline_ = read_times(options.baseline_path);
+  }
+
+  int run() {
+    check_names();
+    report_.machine = describe_machine(device_);
+    report_.ceilings = measure_ceilings(device_);
+    print_header(report_, out_);
+    for (const ops::RowInfo& row : rows_) {
+      if (is_wanted(row)) run_row(row);
+    }
+    if (num_skipped_ > 0) {
+      out_ << num_skipped_ << " shapes over the size limit "
+           << (device_.is_cpu() ? "of the CPU bench" : "of --small") << " were left out\n";
+    }
+    if (!options_.json_path.empty()) write_json(report_, options_.json_path);
+    if (num_failed_ > 0) out_ << num_failed_ << " problems failed; see above\n";
+    return num_failed_;
+  }
+
+ private:
+  // A misspelt name must not end as an empty table.
+  void check_names() const {
+    const auto known = [&](std::string_view what, const std::string& wanted, auto&& has) {
+      if (wanted.empty() || std::ranges::any_of(rows_, has)) return;
+      fail(concat("bench: there is no ", what, " \"", wanted, "\"; see tessera bench --list"));
+    };
+    known("family", options_.family, [&](const auto& r) { return r.family == options_.family; });
+    known("row", options_.row, [&](const auto& r) { return r.name == options_.row; });
+    known("workload", options_.workload, [&](const auto& r) {
+      const ProblemMaker* maker = find_maker(r.op);
+      return maker != nullptr && std::ranges::find(maker->workloads, options_.workload,
+                                                   &Workload::name) != maker->workloads.end();
+    });
+  }
+
+  bool runs_here(const ops::RowInfo& row) const {
+    return device_.is_cpu() || runs_on(row.library, device_info(device_).compute_capability);
+  }
+
+  bool is_wanted(const ops::RowInfo& row) const {
+    if (!options_.family.empty() && row.family != options_.family) return false;
+    if (!options_.row.empty()) return row.name == options_.row && runs_here(row);
+    if (!runs_here(row)) return false;
+    // A 16-bit copy stands for all 16-bit types.
+    const bool has_dtype = options_.dtype == "all" || name(row.key.in) == options_.dtype ||
+                           name(row.key.out) == options_.dtype ||
+                           (row.op == "copy" && bit_width(row.key.in) == 16);
+    if (!has_dtype) return false;
+    if (options_.every_row) return true;
+    const auto first = std::ranges::find_if(rows_, [&](const ops::RowInfo& other) {
+      return other.op == row.op && other.key == row.key && runs_here(other);
+    });
+    return first->name == row.name;
+  }
+
+  void run_row(const ops::RowInfo& row) {
+    const ProblemMaker* maker = find_maker(row.op);
+    if (maker == nullptr) {
+      ++num_failed_;
+      out_ << row.name << ": no problem maker for " << row.op << "\n";
+      return;
+    }
+    for (const Workload& workload : maker->workloads) {
+      if (!options_.workload.empty() && workload.name != options_.workload) continue;
+      for (const Shape& shape : workload.shapes) {
+        if (!maker->fits(row.key, shape)) continue;
+        try {
+          run_shape(row, *maker, workload, shape);
+        } catch (const std::exception& error) {
+          ++num_failed_;
+          out_ << row.name << " " << to_string(shape) << ": " << error.what() << "\n";
+        }
+      }
+    }
+  }
+
+  void run_shape(const ops::RowInfo& row, const ProblemMaker& maker, const Workload& workload,
+                 const Shape& shape) {
+    const int64_t most = options_.is_small  ? kSmallBytes
+                         : device_.is_cpu() ? kCpuMostBytes
+                                            : std::numeric_limits<int64_t>::max();
+    if (maker.make(row.key, shape, Fill::none, 0).storage_bytes > most) {
+      ++num_skipped_;
+      return;
+    }
+    const Problem problem = maker.make(row.key, shape, Fill::normal, 20261115);
+    Instance instance(problem, device_, num_sets_for(problem, device_));
+    instance.reset();
+    const std::string_view forced = device_.is_cpu() ? std::string_view{} : row.name;
+    instance.run(0, Context{.row = forced});
+    synchronize(device_);
+    if (!device_.is_cpu()) {
+      const std::string wrong = verify(maker, row.key, instance, kFullCheckBytes);
+      if (!wrong.empty()) fail(concat("WRONG, not timed: ", wrong));
+    }
+    const Call call = [&](int64_t set, const Context& ctx) {
+      Context forced_ctx = ctx;
+      forced_ctx.row = forced;
+      instance.run(set, forced_ctx);
+    };
+    const Timing timing = time_calls(device_, instance.num_sets(), call, options_.timer);
+    Result result;
+    result.workload = workload.name;
+    result.row = row.name;
+    result.dtype = dtype_name(row.key);
+    result.shape = shape;
+    result.us = timing.us;
+    result.p10 = timing.p10;
+    result.p90 = timing.p90;
+    result.tbs = problem.bytes / timing.us * 1e-6;
+    result.tflops = problem.flops / timing.us * 1e-6;
+    result.percent_of_floor =
+        100 * floor_us(report_.ceilings, problem.bytes, problem.flops) / timing.us;
+    if (options_.has_energy && !device_.is_cpu()) measure_energy(timing, result);
+    const auto base = baseline_.find(time_key(row.name, shape));
+    if (base != baseline_.end()) result.baseline_us = base->second;
+    print_result(result, out_);
+    report_.results.push_back(std::move(result));
+  }
+
+  void measure_energy(const Timing& timing, Result& result) {
+    const double batch_us = timing.us * static_cast<double>(timing.num_calls);
+    const int per_sample = std::max(1, static_cast<int>(50e3 / batch_us));
+    const auto before = meter_.energy_joules();
+    double watts = 0, elapsed_us = 0;
+    int64_t num_runs = 0;
+    int num_samples = 0;
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    while (elapsed_us < kEnergySeconds * 1e6) {
+      timing.batch->run(per_sample);
+      num_runs += per_sample + 1;  // run() adds one at the front
+      watts += meter_.power_watts().value_or(0);
+      ++num_samples;
+      elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    }
+    if (const auto clock = meter_.sm_clock_mhz()) report_.machine.sm_clock_mhz = clock;
+    if (const auto clock = meter_.memory_clock_mhz()) report_.machine.memory_clock_mhz = clock;
+    const auto after = meter_.energy_joules();
+    const double num_calls = static_cast<double>(num_runs * timing.num_calls);
+    double joules = 0;
+    if (before && after && *after > *before) {
+      joules = (*after - *before) / num_calls;
+    } else if (watts > 0) {
+      joules = watts / num_samples * elapsed_us * 1e-6 / num_calls;
+    }
+    if (joules <= 0) return;
+    result.joules = joules;
+    result.calls_per_second_per_watt = 1.0 / joules;  // calls / s over joules / s
+  }
+
+  const BenchOptions& options_;
+  std::ostream& out_;
+  Device device_;
+  PowerMeter meter_;
+  std::vector<ops::RowInfo> rows_;
+  std::map<std::string, double> baseline_;
+  Report report_;
+  int num_failed_ = 0;
+  int num_skipped_ = 0;
+};
+
+}  // namespace
+
+int run_bench(const BenchOptions& options, std::ostream& out) { return Bench(options, out).run(); }
+
+std::vector<ops::RowInfo> cpu_rows() {
+  std::vector<ops::RowInfo> rows;
+  for (const ProblemMaker& maker : problem_makers()) {
+    for (const RowKey key : maker.keys) {
+      rows.push_back({maker.family, maker.op, concat(maker.op, "_cpu_", dtype_name(key)),
+                      Library::portable, key, true});
+    }
+  }
+  return rows;
+}
+
+std::string list_rows(std::string_view family, bool is_markdown) {
+  std::vector<ops::RowInfo> rows = ops::all_rows();
+  const bool is_cpu = rows.empty();  // a build without CUDA
+  if (is_cpu) rows = cpu_rows();
+  std::string text;
+  if (is_markdown) {
+    text +=
+        "| row | operation | library | in | out | batch-invariant |\n|---|---|---|---|---|---|\n";
+  }
+  const std::string_view separator = is_markdown ? " | " : "  ";
+  for (const ops::RowInfo& row : rows) {
+    if (!family.empty() && row.family != family) continue;
+    const std::string_view library = is_cpu                         ? "cpu"
+                                     : row.library == Library::sm90 ? "sm90"
+                                                                    : "portable";
+    const std::string_view tick = is_markdown ? "`" : "";
+    const std::string_view invariant = row.is_batch_invariant ? "yes" : "no";
+    text += concat(is_markdown ? "| " : "", tick, row.name, tick, separator, row.op, separator,
+                   library, separator, name(row.key.in), separator, name(row.key.out), separator,
+                   invariant, is_markdown ? " |" : "", "\n");
+  }
+  return text;
+}
+
+Device bench_device(bool use_cpu) {
+  return use_cpu || num_cuda_devices() == 0 ? cpu_device() : cuda_device();
+}
+
+Machine describe_machine(Device device) {
+  Machine machine;
+  machine.commit = current_commit();
+  machine.date = current_date();
+  machine.cuda = cuda_runtime_version();
+  if (machine.cuda.empty()) machine.cuda = "none";
+  if (device.is_cpu()) {
+    machine.gpu =
+        concat("none; timed on the CPU, ", cpu_name(), " x ", std::thread::hardware_concurrency());
+    machine.driver = "none";
+    return machine;
+  }
+  const PowerMeter meter(pci_bus_id(device));
+  machine.gpu = device_info(device).name;
+  machine.driver = meter.driver_version();
+  if (machine.driver.empty()) machine.driver = cuda_driver_version();
+  machine.sm_clock_mhz = meter.sm_clock_mhz();
+  machine.memory_clock_mhz = meter.memory_clock_mhz();
+  return machine;
+}
+
+}  // namespace tessera::bench

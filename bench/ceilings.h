@@ -1,0 +1,29 @@
+// What the device itself can do, measured in the same run as the kernels held against it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "tessera/core/device.h"
+
+namespace tessera::bench {
+
+struct Ceilings {
+  double read_tbs = 0;     // reading memory far larger than any cache
+  double copy_tbs = 0;     // bytes read plus bytes written
+  double bf16_tflops = 0;  // a large matrix product by cuBLASLt; 0 where that is not to be found
+  std::string note;        // why something is missing
+};
+
+Ceilings measure_ceilings(Device device);
+
+// The CUDA half (ceilings.cu, matrix_rate.cpp; empty answers from ceilings_none.cpp).
+Ceilings measure_cuda_ceilings(Device device);
+// "0000:1b:00.0"; empty where there is no such thing.
+std::string pci_bus_id(Device device);
+
+// The least microseconds the problem can take: the larger of bytes over the read bandwidth and
+// flops over the matrix rate.
+double floor_us(const Ceilings& ceilings, double bytes, double flops);
+
+}  // namespace tessera::bench

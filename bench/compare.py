@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# Tessera and PyTorch on the same named shapes, in one process, checked first and timed alike.
+# SPDX-License-Identifier: MIT
+"""compare.py [--shapes NAME …] [--json FILE] [--merge RESULTS.json]
+
+Times each named shape through the Python package, through the plain PyTorch expression and, for
+the workloads of --compile, through torch.compile: medians over CUDA-graph replays of at least 20
+calls, on input sets that rotate past twice the L2 cache. --merge adds the peers' times to a file
+that `tessera bench` wrote. Needs a GPU, PyTorch, and the tessera binary for the list of shapes.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_BINARY = str(ROOT / "build" / "release" / "apps" / "tessera")
+sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT / "python"))
+
+import torch  # noqa: E402
+from compare_cases import CASES  # noqa: E402
+
+
+def workloads(binary, family, wanted, dtype):
+    """Every (op, workload, shape, (in, out)) to time."""
+    command = [binary, "bench", family, "--workloads"]
+    listed = subprocess.run(command, check=True, capture_output=True)
+    for entry in json.loads(listed.stdout):
+        if wanted and entry["workload"] not in wanted:
+            continue
+        for key in entry["dtypes"]:
+            # 16-bit copies are listed as f16, which stands for every type of that width.
+            if dtype in key or (entry["op"] == "copy" and key[0] == "f16"):
+                yield entry["op"], entry["workload"], entry["shape"], tuple(key)
+
+
+def num_sets(one_set):
+    """Sets in a rotation of at least twice the L2 cache, and never fewer than two."""
+    tensors = [t for t in one_set.values() if t is not None]
+    size = sum(t.numel() * t.element_size() for t in tensors)
+    l2 = torch.cuda.get_device_properties(0).L2_cache_size
+    free = torch.cuda.mem_get_info()[0]
+    return max(2, min(4096, 2 * l2 // max(size, 1) + 1, free // (4 * max(size, 1))))
+
+
+def time_us(call, sets, seconds=0.1):
+    """(median, p10, p90) microseconds of call(set), sets taking turns in one captured graph."""
+    num_calls = len(sets) * -(-20 // len(sets))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for i in range(3):
+            call(sets[i % len(sets)])
+    torch.cuda.synchronize()
+
+    def record(count):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for i in range(count):
+                call(sets[i % len(sets)])
+        return graph
+
+    def replay(graph, count):
+        # One replay more in front: it takes the host's latency. Events between, one wait behind.
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        graph.replay()
+        marks[0].record()
+        for mark in marks[1:]:
+            graph.replay()
+            mark.record()
+        torch.cuda.synchronize()
+        return [a.elapsed_time(b) * 1e3 for a, b in zip(marks, marks[1:])]
+
+    graph = record(num_calls)
+    batch_us = max(replay(graph, 3)[-1], 1e-3)
+    if batch_us < 500:  # gaps between graphs must vanish beside a batch
+        num_calls *= math.ceil(500 / batch_us)
+        graph = record(num_calls)
+        batch_us = max(replay(graph, 2)[-1], 1e-3)
+    num_replays = int(min(200, max(10, seconds * 1e6 / batch_us)))
+    times = sorted(t / num_calls for t in replay(graph, num_replays))
+    return times[len(times) // 2], times[len(times) // 10], times[len(times) * 9 // 10]
+
+
+def relative_error(got, want):
+    got, want = got.double(), want.double()
+    if not torch.isfinite(got).all():
+        return math.inf
+    return float((got - want).norm() / want.norm().clamp_min(1e-300))
+
+
+def check(op, case, one_set):
+    """Empty, or how our result differs from the expression in float64."""
+    inputs = [None if one_set[n] is None else one_set[n].clone() for n in case.inputs]
+    if one_set.get("out") is not None:
+        one_set["out"].view(torch.uint8).fill_(255)
+    got = case.ours(one_set)
+    torch.cuda.synchronize()
+    if op == "argmax":
+        found = inputs[0].gather(-1, got[0].long().unsqueeze(-1)).squeeze(-1)
+        return "" if torch.equal(found, inputs[0].amax(-1)) else "argmax: not the largest element"
+    if case.bound == 0:
+        want = case.peer(*inputs)
+        return "" if all(torch.equal(g, w) for g, w in zip(got, want)) else "differs bit for bit"
+    if op == "dequantize":  # the codes stay what they are; the product is wide enough
+        want = case.peer(*inputs)
+    else:
+        wide = [t.double() if t is not None and t.is_floating_point() else t for t in inputs]
+        want = case.peer(*wide)
+    for g, w in zip(case.decode(*got), case.decode(*want)):
+        error = relative_error(g, w)
+        if not error <= case.bound:
+            return f"relative error {error:.3g}, bound {case.bound:.3g}"
+    return ""
+
+
+def compare_one(op, shape, key, with_compile):
+    """{"tessera": us, "torch": us, …}, or a text that says why there is none."""
+    case = CASES[op](op, shape, key)
+    if case is None:
+        return {}
+    first = case.make()
+    wrong = check(op, case, first)
+    if wrong:
+        return f"WRONG, not timed: {wrong}"
+    sets = [first] + [case.make() for _ in range(num_sets(first) - 1)]
+    arguments = [[s[n] for n in case.inputs] for s in sets]
+    times = {"tessera": time_us(case.ours, sets)[0]}
+    times["torch"] = time_us(lambda a: case.peer(*a), arguments)[0]
+    if with_compile:
+        torch._dynamo.reset()
+        compiled = torch.compile(case.peer, dynamic=False)
+        times["torch_compile"] = time_us(lambda a: compiled(*a), arguments)[0]
+    return times
+
+
+def shape_text(shape):
+    return " ".join(f"{name}={value}" for name, value in shape.items())
+
+
+def merge(path, rows):
+    """Adds the peers' times to the results of the same operation, types and shape."""
+    data = json.loads(path.read_text())
+    by_key = {(r["op"], r["dtype"], shape_text(r["shape"])): r for r in rows}
+    merged = 0
+    for result in data["results"]:
+        for (op, dtype, shape), row in by_key.items():
+            is_op = result["row"].startswith(op + "_")
+            if is_op and result["dtype"] == dtype and shape_text(result["shape"]) == shape:
+                result["python_us"] = round(row["us"]["tessera"], 3)
+                result["peers"].update(
+                    {n: round(us, 3) for n, us in row["us"].items() if n != "tessera"}
+                )
+                merged += 1
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    print(f"merged the peers of {merged} results into {path}")
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--family", default="elementwise")
+    parser.add_argument("--shapes", nargs="*", help="only these workloads")
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--compile", nargs="*", default=["norm", "silu_mul", "rope"],
+                        help="workloads that also go through torch.compile, seconds a shape")
+    parser.add_argument("--budget", type=float, default=math.inf,
+                        help="seconds; no case starts later")
+    parser.add_argument("--binary", default=os.environ.get("TESSERA_BINARY", DEFAULT_BINARY))
+    parser.add_argument("--json", type=Path, help="write the times here")
+    parser.add_argument("--merge", type=Path, help="add the peers to this file of tessera bench")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options()
+    if not torch.cuda.is_available():
+        print("compare.py: PyTorch sees no CUDA device here; nothing to compare")
+        return 1
+    torch.manual_seed(7)
+    start, rows, failed = time.monotonic(), [], 0
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; microseconds of one call")
+    print(f"{'op':11} {'shape':56} {'dtype':10} "
+          f"{'tessera':>9} {'torch':>9} {'compile':>9} {'ratio':>7}")
+    listed = workloads(options.binary, options.family, options.shapes, options.dtype)
+    for op, workload, shape, key in listed:
+        if time.monotonic() - start > options.budget:
+            print(f"stopped after {options.budget:.0f} s, as asked; the rest was not timed")
+            break
+        dtype = key[0] if key[0] == key[1] else f"{key[0]}_{key[1]}"
+        dtype = "f16" if op == "copy" else dtype
+        try:
+            us = compare_one(op, shape, key, workload in options.compile)
+        except Exception as error:  # one failing case must not cost the others
+            us = f"{type(error).__name__}: {str(error)[:300]}"
+        torch.cuda.empty_cache()
+        if isinstance(us, str):
+            failed += 1
+            print(f"{op:11} {shape_text(shape):56} {dtype:10} {us}", flush=True)
+        elif us:
+            best = min(t for name, t in us.items() if name != "tessera")
+            compiled = f"{us['torch_compile']:9.2f}" if "torch_compile" in us else f"{'-':>9}"
+            print(f"{op:11} {shape_text(shape):56} {dtype:10} "
+                  f"{us['tessera']:9.2f} {us['torch']:9.2f} {compiled} "
+                  f"{best / us['tessera']:7.2f}", flush=True)
+            rows.append({"op": op, "workload": workload, "dtype": dtype, "shape": shape, "us": us})
+    if options.json:
+        header = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        options.json.write_text(json.dumps({**header, "results": rows}, indent=1) + "\n")
+    if options.merge:
+        merge(options.merge, rows)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+// Shapes, placed views and row subsets of problems, and the list of makers.
+// SPDX-License-Identifier: MIT
+#include "bench/problem.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/problems/makers.h"
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::bench {
+
+std::string to_string(const Shape& shape) {
+  std::string text;
+  for (const auto& [name, value] : shape) {
+    text += concat(text.empty() ? "" : " ", name, "=", value);
+  }
+  return text;
+}
+
+int64_t value_of(const Shape& shape, std::string_view name, int64_t otherwise) {
+  const auto it = std::ranges::find_if(shape, [&](const auto& e) { return e.first == name; });
+  return it == shape.end() ? otherwise : it->second;
+}
+
+Shape with_value(Shape shape, std::string_view name, int64_t value) {
+  const auto it = std::ranges::find_if(shape, [&](const auto& e) { return e.first == name; });
+  if (it == shape.end()) {
+    shape.emplace_back(name, value);
+  } else {
+    it->second = value;
+  }
+  return shape;
+}
+
+TensorView Operand::place(void* storage, Device device) const {
+  TensorView view = TensorView::contiguous(storage, host.view().dtype, shape, device);
+  std::ranges::copy(strides, view.strides.begin());
+  view.data = static_cast<char*>(storage) + storage_bytes(view.dtype, offset);
+  return view;
+}
+
+const std::vector<ProblemMaker>& problem_makers() {
+  static const std::vector<ProblemMaker> makers = [] {
+    std::vector<ProblemMaker> list;
+    list.push_back(rms_norm_maker());
+    list.push_back(layer_norm_maker());
+    list.push_back(rope_maker());
+    list.push_back(activation_maker());
+    list.push_back(softmax_maker());
+    list.push_back(embedding_maker());
+    list.push_back(copy_maker());
+    list.push_back(quantize_maker());
+    list.push_back(dequantize_maker());
+    list.push_back(reduce_maker());
+    list.push_back(argmax_maker());
+    return list;
+  }();
+  return makers;
+}
+
+const ProblemMaker* find_maker(std::string_view op) {
+  const auto& makers = problem_makers();
+  const auto it = std::ranges::find(makers, op, &ProblemMaker::op);
+  return it == makers.end() ? nullptr : &*it;
+}
+
+Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,
+                  std::span<const int64_t> rows) {
+  expects(!from.row_dim.empty(), "take_rows: the rows of this problem depend on each other");
+  const Shape shape = with_value(from.shape, from.row_dim, static_cast<int64_t>(rows.size()));
+  Problem part = maker.make(key, shape, from.fill, from.seed);
+  for (size_t i = 0; i < part.operands.size(); ++i) {
+    const Operand& source = from.operands[i];
+    Operand& target = part.operands[i];
+    target.bound = source.bound;
+    const DType dtype = source.host.view().dtype;
+    char* to = target.host.view().as<char>();
+    const char* start = source.host.view().as<char>();
+    if (!source.is_per_row) {
+      expects_equal(target.host.size_bytes(), source.host.size_bytes(), source.name);
+      std::memcpy(to, start, static_cast<size_t>(source.host.size_bytes()));
+      continue;
+    }
+    const int64_t row_bytes = storage_bytes(dtype, source.strides[0]);
+    const int64_t offset_bytes = storage_bytes(dtype, source.offset);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      std::memcpy(to + offset_bytes + static_cast<int64_t>(r) * row_bytes,
+                  start + offset_bytes + rows[r] * row_bytes, static_cast<size_t>(row_bytes));
+    }
+  }
+  return part;
+}
+
+}  // namespace tessera::bench

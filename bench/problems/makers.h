@@ -1,0 +1,21 @@
+// One function per operation that returns its maker; problem_makers() lists them.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "bench/problem.h"
+
+namespace tessera::bench {
+
+ProblemMaker rms_norm_maker();
+ProblemMaker layer_norm_maker();
+ProblemMaker rope_maker();
+ProblemMaker activation_maker();
+ProblemMaker softmax_maker();
+ProblemMaker embedding_maker();
+ProblemMaker copy_maker();
+ProblemMaker quantize_maker();
+ProblemMaker dequantize_maker();
+ProblemMaker reduce_maker();
+ProblemMaker argmax_maker();
+
+}  // namespace tessera::bench

@@ -1,0 +1,147 @@
+// Element by element comparison with the CPU's results.
+// SPDX-License-Identifier: MIT
+#include "bench/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <sstream>
+
+#include "bench/problems/builder.h"
+#include "tessera/core/convert.h"
+
+namespace tessera::bench {
+namespace {
+
+double value_at(const TensorView& view, int64_t i) {
+  switch (view.dtype) {
+    case DType::f32: return view.as<float>()[i];
+    case DType::f16: return to_float(view.as<F16>()[i]);
+    case DType::bf16: return to_float(view.as<Bf16>()[i]);
+    case DType::e4m3: return to_float(view.as<E4m3>()[i]);
+    case DType::e5m2: return to_float(view.as<E5m2>()[i]);
+    case DType::i8: return view.as<int8_t>()[i];
+    case DType::u8: return view.as<uint8_t>()[i];
+    case DType::i4: return (view.as<uint8_t>()[i / 2] >> (i % 2 * 4)) & 15;
+    case DType::i32: return view.as<int32_t>()[i];
+    case DType::i64: return static_cast<double>(view.as<int64_t>()[i]);
+  }
+  return 0;
+}
+
+bool same_bits(const TensorView& a, const TensorView& b, int64_t i) {
+  if (a.dtype == DType::i4) return value_at(a, i) == value_at(b, i);
+  const auto width = static_cast<size_t>(storage_bytes(a.dtype, 1));
+  const int64_t at = i * static_cast<int64_t>(width);
+  return std::memcmp(a.as<char>() + at, b.as<char>() + at, width) == 0;
+}
+
+// The place of a code among the type's values in order, so that neighbours differ by one.
+int order_of(const TensorView& view, int64_t i) {
+  if (view.dtype == DType::e4m3 || view.dtype == DType::e5m2) {
+    const int bits = view.as<uint8_t>()[i];
+    return (bits & 0x80) != 0 ? -(bits & 0x7f) : bits;
+  }
+  int value = static_cast<int>(value_at(view, i));
+  if (view.dtype == DType::i4 && value > 7) value -= 16;
+  return value;
+}
+
+// 0 where the elements agree within the bound; otherwise how many times over it they are apart.
+double excess(const Operand& operand, const TensorView& got, const TensorView& want, int64_t i) {
+  if (same_bits(got, want, i)) return 0;
+  const double g = value_at(got, i), w = value_at(want, i);
+  if (std::isnan(g) && std::isnan(w)) return 0;
+  if (!std::isfinite(g) || !std::isfinite(w)) return std::numeric_limits<double>::infinity();
+  const double allowed = operand.bound.absolute + operand.bound.relative * std::abs(w);
+  const double apart = std::abs(g - w);
+  if (apart <= allowed && allowed > 0) return 0;  // -0 is not 0 where bits are asked for
+  if (operand.bound.steps > 0) {
+    const int steps = std::abs(order_of(got, i) - order_of(want, i));
+    // Unsigned nibbles are ordered as such; a signed reading would tear 7 and 8 apart.
+    const int nibbles = got.dtype == DType::i4 ? static_cast<int>(apart) : steps;
+    if (std::min(steps, nibbles) <= operand.bound.steps) return 0;
+  }
+  return allowed > 0 ? apart / allowed : std::numeric_limits<double>::max();
+}
+
+}  // namespace
+
+std::string compare(const Operand& operand, const TensorView& got, const TensorView& want) {
+  const int64_t count = want.num_elements();
+  if (count == 0) return {};
+  const auto num_bytes = static_cast<size_t>(storage_bytes(want.dtype, count));
+  if (std::memcmp(got.data, want.data, num_bytes) == 0) return {};
+  int64_t num_wrong = 0, worst_idx = -1;
+  double worst = 0;
+#pragma omp parallel for schedule(static) reduction(+ : num_wrong) if (count > 100000)
+  for (int64_t i = 0; i < count; ++i) {
+    const double over = excess(operand, got, want, i);
+    if (over == 0) continue;
+    ++num_wrong;
+#pragma omp critical
+    if (over > worst || worst_idx < 0) {
+      worst = over;
+      worst_idx = i;
+    }
+  }
+  if (num_wrong == 0) return {};
+  std::ostringstream text;
+  text.precision(9);
+  text << operand.name << ": " << num_wrong << " of " << count
+       << " elements are wrong; the worst, ";
+  const int64_t place = worst_idx - operand.offset;
+  const int64_t stride = operand.strides.empty() ? 0 : operand.strides[0];
+  if (place < 0) {
+    text << place << " before the first";
+  } else if (operand.shape.size() >= 2 && stride > 0) {
+    text << "row " << place / stride << " column " << place % stride;
+  } else {
+    text << "element " << place;
+  }
+  text << ", is " << value_at(got, worst_idx) << ", should be " << value_at(want, worst_idx)
+       << " within " << operand.bound.absolute << " + " << operand.bound.relative << " relative + "
+       << operand.bound.steps << " steps";
+  return text.str();
+}
+
+std::vector<Tensor> run_on_cpu(const Problem& problem) {
+  Instance instance(problem, cpu_device());
+  instance.reset();
+  instance.run(0, {});
+  std::vector<Tensor> storages;
+  for (size_t i = 0; i < problem.operands.size(); ++i) storages.push_back(instance.download(i));
+  return storages;
+}
+
+std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instance,
+                   int64_t most_bytes) {
+  if (std::string damage = instance.damage(); !damage.empty()) return damage;
+  const Problem& problem = instance.problem();
+  const int64_t num_rows = problem.row_dim.empty() ? 0 : value_of(problem.shape, problem.row_dim);
+  const bool is_sampled = Instance::set_bytes(problem) > most_bytes && num_rows > 64;
+  std::vector<int64_t> rows;
+  Problem part;
+  if (is_sampled) {
+    const Random random{problem.seed};
+    for (int64_t i = 0; i < 64; ++i) {
+      rows.push_back(i == 0 ? 0 : i == 1 ? num_rows - 1 : random.integer(i, 0, num_rows - 1));
+    }
+    part = take_rows(maker, key, problem, rows);
+  }
+  const Problem& held = is_sampled ? part : problem;
+  const std::vector<Tensor> want = run_on_cpu(held);
+  for (size_t i = 0; i < problem.operands.size(); ++i) {
+    if (is_sampled && !problem.operands[i].is_per_row) continue;
+    // Inputs are compared too: an operation must not write to them.
+    const Operand& operand = held.operands[i];
+    const Tensor got = is_sampled ? instance.download_rows(i, rows) : instance.download(i);
+    std::string wrong = compare(operand, got, want[i]);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+}  // namespace tessera::bench

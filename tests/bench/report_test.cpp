@@ -1,0 +1,65 @@
+// The JSON that `tessera bench` writes can be read back.
+// SPDX-License-Identifier: MIT
+#include "bench/report.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tessera/core/error.h"
+
+namespace tessera::bench {
+namespace {
+
+Report sample_report() {
+  Report report;
+  report.machine = {.gpu = "A GPU",
+                    .driver = "1.2",
+                    .cuda = "13.0",
+                    .commit = "abc",
+                    .date = "now",
+                    .sm_clock_mhz = 1980,
+                    .memory_clock_mhz = std::nullopt};
+  report.ceilings.read_tbs = 4.5;
+  Result result;
+  result.workload = "norm";
+  result.row = "rms_norm_sm90_bf16";
+  result.dtype = "bf16";
+  result.shape = {{"rows", 16}, {"hidden", 4096}};
+  result.us = 2.345678;
+  report.results.push_back(result);
+  return report;
+}
+
+TEST(Report, ReadsBackTheTimesItWrote) {
+  const std::string path = testing::TempDir() + "tessera_report_test.json";
+  const Report report = sample_report();
+  write_json(report, path);
+  const auto times = read_times(path);
+  ASSERT_EQ(times.size(), 1u);
+  EXPECT_EQ(times.at(time_key("rms_norm_sm90_bf16", report.results[0].shape)), 2.346);
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  for (const char* part : {"\"gpu\": \"A GPU\"", "\"bf16_tflops\": null", "\"joules\": null",
+                           "\"peers\": {}", "\"sm_mhz\": 1980", "\"memory_mhz\": null"}) {
+    EXPECT_NE(text.str().find(part), std::string::npos) << part << " in\n" << text.str();
+  }
+}
+
+TEST(Report, SaysWhichFileItCouldNotWriteOrRead) {
+  EXPECT_THROW(write_json(sample_report(), "/no/such/folder/x.json"), Error);
+  EXPECT_THROW(read_times("/no/such/file.json"), Error);
+}
+
+TEST(Commit, ComesFromTheEnvironmentFirst) {
+  setenv("TESSERA_COMMIT", "0123abcd", 1);
+  EXPECT_EQ(current_commit(), "0123abcd");
+  unsetenv("TESSERA_COMMIT");
+  EXPECT_FALSE(current_commit().empty());
+}
+
+}  // namespace
+}  // namespace tessera::bench

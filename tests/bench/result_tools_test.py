@@ -1,0 +1,96 @@
+# The tools that render and plot results, on a small repository made here.
+# SPDX-License-Identifier: MIT
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+from pathlib import Path
+
+SOURCE = Path(sys.argv.pop(1) if len(sys.argv) > 1 else ".").resolve()
+RESULT = {
+    "workload": "norm",
+    "row": "rms_norm_sm90_bf16",
+    "dtype": "bf16",
+    "shape": {"rows": 16, "hidden": 4096},
+    "us": 2.0,
+    "p10": 1.9,
+    "p90": 2.2,
+    "tbs": 0.131,
+    "tflops": 0.1,
+    "percent_of_floor": 2.9,
+    "joules": 0.0005,
+    "peers": {"torch": 5.0, "torch_compile": 4.0},
+}
+DATA = {
+    "gpu": "A GPU",
+    "driver": "1.2",
+    "cuda": "13.0",
+    "commit": "abc",
+    "date": "2026-11-15",
+    "ceilings": {"read_tbs": 4.5, "copy_tbs": 4.2, "bf16_tflops": None},
+    "results": [RESULT],
+}
+
+
+def run(tool, *args):
+    command = [sys.executable, SOURCE / "tools" / tool, *args]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+class ResultTools(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        (self.root / "docs" / "kernels").mkdir(parents=True)
+        (self.root / "docs" / "results" / "h200").mkdir(parents=True)
+        self.json = self.root / "docs" / "results" / "h200" / "elementwise.json"
+        self.json.write_text(json.dumps(DATA))
+        self.page = self.root / "docs" / "kernels" / "elementwise.md"
+        self.page.write_text(
+            "before\n<!-- results:begin h200/elementwise norm -->\nold\n<!-- results:end -->\n"
+            "<!-- results:elementwise:begin -->\nnone\n<!-- results:elementwise:end -->\nafter\n"
+        )
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_check_fails_until_the_page_is_written(self):
+        stale = run("render_results.py", "--check", "--root", self.root)
+        self.assertEqual(stale.returncode, 1)
+        self.assertIn("out of date", stale.stdout)
+        self.assertEqual(run("render_results.py", "--root", self.root).returncode, 0)
+        text = self.page.read_text()
+        self.assertIn("| `rms_norm_sm90_bf16` | rows=16 hidden=4096 | 2.00 (1.90-2.20) |", text)
+        self.assertIn("| 5.00 | 4.00 | 2.00 |", text)
+        self.assertTrue(text.startswith("before\n") and text.endswith("after\n"))
+        self.assertNotIn("old", text)
+        self.assertNotIn("none", text)
+        self.assertEqual(text.count("`rms_norm_sm90_bf16`"), 2)
+        self.assertEqual(run("render_results.py", "--check", "--root", self.root).returncode, 0)
+
+    def test_a_changed_result_makes_check_fail(self):
+        run("render_results.py", "--root", self.root)
+        changed = dict(DATA, results=[dict(RESULT, us=3.0)])
+        self.json.write_text(json.dumps(changed))
+        self.assertEqual(run("render_results.py", "--check", "--root", self.root).returncode, 1)
+
+    def test_an_unknown_workload_is_refused(self):
+        self.page.write_text(self.page.read_text().replace("norm -->", "no_such -->"))
+        refused = run("render_results.py", "--root", self.root)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("no results of workload no_such", refused.stderr)
+
+    def test_plots_are_well_formed_and_show_every_bar(self):
+        drawn = run("plot_results.py", self.json)
+        self.assertEqual(drawn.returncode, 0, drawn.stderr)
+        svg = (self.json.parent / "elementwise_norm.svg").read_text()
+        document = xml.dom.minidom.parseString(svg)
+        texts = [t.firstChild.data for t in document.getElementsByTagName("text") if t.firstChild]
+        for text in ("elementwise: norm", "bf16 rows=16 hidden=4096", "3 %, 2 us", "torch"):
+            self.assertIn(text, texts)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, from a tree built elsewhere: tests, sanitizers, benches, comparisons.
+# SPDX-License-Identifier: MIT
+#
+#   tools/gpu_suite.sh [BUILD] [--tests] [--sanitize] [--bench] [--compare] [--out DIR]
+#                      [--family NAME] [--limit SECONDS] [--shapes NAME]
+#
+# Without a part named, all parts run. Each step has a time limit (default 300 s); logs and JSON go
+# to the output folder (default gpu_suite_out), a summary comes last, and the exit status is 0 only
+# if every step passed. Needs no cmake or ctest; pytest is used where it is found.
+set -u
+cd "$(dirname "$0")/.."
+
+build=build/release out=${OUT:-gpu_suite_out} family=elementwise limit=300 shapes=
+parts=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --tests | --sanitize | --bench | --compare) parts="$parts ${1#--}" ;;
+    --out) out=$2 && shift ;;
+    --family) family=$2 && shift ;;
+    --limit) limit=$2 && shift ;;
+    --shapes) shapes=$2 && shift ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -*) echo "gpu_suite: unknown option $1; see --help" && exit 2 ;;
+    *) build=$1 ;;
+  esac
+  shift
+done
+[ -n "$parts" ] || parts="tests sanitize bench compare"
+has_part() { case " $parts " in *" $1 "*) true ;; *) false ;; esac; }
+
+if [ ! -x "$build/apps/tessera" ]; then
+  echo "gpu_suite: $build/apps/tessera is missing; build first, or name the build folder"
+  exit 2
+fi
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+export TESSERA_REQUIRE_GPU=1
+export TESSERA_BINARY=$build/apps/tessera
+library=$(find "$build" -name 'libtessera.so' | head -1)
+if [ -n "$library" ]; then
+  TESSERA_LIBRARY=$(cd "$(dirname "$library")" && pwd)/libtessera.so
+  export TESSERA_LIBRARY
+fi
+python=${PYTHON:-python3}
+
+summary=()
+num_failed=0
+# step NAME COMMAND…: runs with the limit, keeps the log, shows its end where it fails.
+step() {
+  local name=$1 started=$SECONDS status result detail
+  shift
+  echo "== $name"
+  timeout "$limit" "$@" >"$out/$name.log" 2>&1
+  status=$?
+  case $status in
+    0) result=passed ;;
+    124) result="out of time" ;;
+    *) result="failed ($status)" ;;
+  esac
+  detail=$(grep -E '^\[  (PASSED|FAILED)  \]|ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ passed' \
+    "$out/$name.log" | tail -1 | cut -c1-60)
+  summary+=("$(printf '%-44s %-14s %5ss  %s' "$name" "$result" $((SECONDS - started)) "$detail")")
+  if [ $status -ne 0 ]; then
+    num_failed=$((num_failed + 1))
+    grep -vE '^\[ (RUN|      OK)' "$out/$name.log" | tail -25
+  fi
+}
+skip() { summary+=("$(printf '%-44s %-14s        %s' "$1" skipped "$2")"); }
+
+# As `bash -c`: N copies of a GoogleTest program side by side, each with its share of the cases.
+sharded='n=$1; shift; pids=
+for i in $(seq 0 $((n - 1))); do
+  GTEST_TOTAL_SHARDS=$n GTEST_SHARD_INDEX=$i "$@" &
+  pids="$pids $!"
+done
+status=0; for pid in $pids; do wait "$pid" || status=$?; done; exit $status'
+
+gpu_tests() { find "$build/tests" -type f -perm -u+x -name '*_gpu_tests' | sort; }
+
+run_tests() {
+  local test
+  for test in $(gpu_tests); do step "$(basename "$test")" "$test" --gtest_brief=1; done
+  if [ -z "$library" ] || ! "$python" -c 'import torch' 2>/dev/null; then
+    skip python_cuda "no libtessera.so or no PyTorch"
+  elif "$python" -c 'import pytest' 2>/dev/null; then
+    step python_cuda "$python" -B -m pytest -q -rs -p no:cacheprovider \
+      tests/python/test_torch_cuda.py
+  else
+    step python_cuda "$python" -B tools/python_cuda_cases.py
+  fi
+}
+
+# Small shapes of every row, and the tile tests. Racecheck sees shared memory only and synccheck
+# barriers; both run the exact tests alone, which walk the same kernels.
+run_sanitizers() {
+  local tool test filter name shards
+  if ! command -v compute-sanitizer >/dev/null; then
+    summary+=("$(printf '%-44s %-14s' sanitize "failed: no compute-sanitizer on PATH")")
+    num_failed=$((num_failed + 1))
+    return
+  fi
+  for tool in memcheck racecheck synccheck initcheck; do
+    for test in $(gpu_tests); do
+      name=$(basename "$test")
+      filter='*'
+      shards=1
+      case $name in tessera_ops_gpu_tests) filter='*IsExactOnIntegers*' shards=8 ;; esac
+      TESSERA_SMALL=1 step "${tool}_$name" bash -c "$sharded" sharded $shards \
+        compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 \
+        "$test" --gtest_brief=1 --gtest_filter="$filter"
+    done
+  done
+}
+
+run_bench() {
+  local options=("$family" --json "$out/$family.json")
+  [ -z "$shapes" ] || options+=(--shapes "$shapes")
+  step doctor "$build/apps/tessera" doctor
+  step "bench_$family" "$build/apps/tessera" bench "${options[@]}"
+  cat "$out/doctor.log" "$out/bench_$family.log"
+}
+
+run_compare() {
+  local options=(--family "$family" --json "$out/${family}_compare.json")
+  options+=(--budget $((limit * 8 / 10)))  # so that what was timed is written before the limit
+  [ -z "$shapes" ] || options+=(--shapes "$shapes")
+  [ ! -f "$out/$family.json" ] || options+=(--merge "$out/$family.json")
+  step "compare_$family" "$python" -B bench/compare.py "${options[@]}"
+  cat "$out/compare_$family.log"
+}
+
+if has_part tests; then run_tests; fi
+if has_part sanitize; then run_sanitizers; fi
+if has_part bench; then run_bench; fi
+if has_part compare; then run_compare; fi
+
+echo "== summary"
+printf '%s\n' "${summary[@]}" | tee "$out/summary.txt"
+if [ "$num_failed" -gt 0 ]; then
+  echo "$num_failed of ${#summary[@]} steps failed; logs in $out"
+  exit 1
+fi
+echo "all ${#summary[@]} steps passed; results in $out"

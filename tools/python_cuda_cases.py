@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# The PyTorch cases on a GPU without pytest, for machines that lack it.
+# SPDX-License-Identifier: MIT
+import sys
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
+
+import tessera  # noqa: E402
+import torch  # noqa: E402
+import torch_cases  # noqa: E402
+
+
+def main():
+    if not torch.cuda.is_available() or tessera.num_cuda_devices() == 0:
+        print("no CUDA device for PyTorch or for libtessera")
+        return 1
+    passed = failed = 0
+    for name, case in torch_cases.CASES.items():
+        for dtype in torch_cases.DTYPES:
+            try:
+                case("cuda", dtype)
+                torch.cuda.synchronize()
+                passed += 1
+            except Exception:  # every case is reported, whatever the others do
+                failed += 1
+                print(f"FAILED {name} {dtype}")
+                traceback.print_exc(limit=3, file=sys.stdout)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# Writes measured tables and row tables into the Markdown pages, or checks that they are current.
+# SPDX-License-Identifier: MIT
+"""Blocks between markers belong to this tool; everything else on a page is left alone.
+
+    <!-- results:begin h200/elementwise norm -->      from docs/results/h200/elementwise.json,
+    <!-- results:end -->                              the results of the workload "norm" (or all)
+
+    <!-- results:elementwise:begin -->                from the same file, the largest bf16 problem
+    <!-- results:elementwise:end -->                  of each workload; kept while there is none
+
+    <!-- rows:begin -->                               in docs/kernels/FAMILY.md, from
+    <!-- rows:end -->                                 `tessera bench FAMILY --list --markdown`
+
+render_results.py                   writes the result blocks
+render_results.py --rows BINARY     writes the row blocks too
+render_results.py --check           writes nothing; exit status 1 where a page is out of date
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = re.compile(
+    r"(<!-- results:begin (?P<file>[\w/.-]+)(?: (?P<workload>[\w/.-]+))? -->\n)"
+    r"(?P<body>.*?)(<!-- results:end -->)",
+    re.DOTALL,
+)
+HEADLINE = re.compile(
+    r"(<!-- results:(?P<family>\w+):begin -->\n)(?P<body>.*?)(<!-- results:\w+:end -->)", re.DOTALL
+)
+ROWS = re.compile(r"(<!-- rows:begin -->\n)(?P<body>.*?)(<!-- rows:end -->)", re.DOTALL)
+
+
+def shape_text(shape):
+    return " ".join(f"{name}={value}" for name, value in shape.items())
+
+
+def number(value, digits):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def results_table(results):
+    """One line a result; a column for each peer that any of them has, and the ratio to the best."""
+    peers = sorted({name for result in results for name in result.get("peers", {})})
+    head = ["row", "shape", "us (p10-p90)", "TB/s", "% of floor", "mJ"]
+    head += [f"{name} us" for name in peers] + (["best peer / ours"] if peers else [])
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for result in results:
+        times = result.get("peers", {})
+        joules = result.get("joules")
+        cells = [
+            f"`{result['row']}`",
+            shape_text(result["shape"]),
+            f"{result['us']:.2f} ({result['p10']:.2f}-{result['p90']:.2f})",
+            number(result["tbs"], 2),
+            number(result["percent_of_floor"], 1),
+            number(None if joules is None else joules * 1e3, 3),
+        ]
+        cells += [number(times.get(name), 2) for name in peers]
+        if peers:
+            # Both sides of a ratio come from one process where there is such a figure.
+            ours = result.get("python_us") or result["us"]
+            cells.append(number(min(times.values()) / ours if times else None, 2))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def provenance(data):
+    ceilings = data["ceilings"]
+    matrix = ceilings.get("bf16_tflops")
+    return (
+        f"{data['gpu']}, driver {data['driver']}, CUDA {data['cuda']}, commit `{data['commit']}`, "
+        f"{data['date']}; ceilings of the run: read {number(ceilings['read_tbs'], 2)} TB/s, "
+        f"copy {number(ceilings['copy_tbs'], 2)} TB/s, bf16 {number(matrix, 0)} TFLOPS.\n"
+    )
+
+
+def results_block(root, file, workload):
+    path = root / "docs" / "results" / f"{file}.json"
+    if not path.exists():
+        raise SystemExit(f"render_results: {path} does not exist")
+    data = json.loads(path.read_text())
+    results = [r for r in data["results"] if workload in (None, r["workload"])]
+    if not results:
+        raise SystemExit(f"render_results: {path} has no results of workload {workload}")
+    return provenance(data) + "\n" + results_table(results)
+
+
+def headline_block(root, family, body):
+    found = sorted(root.glob(f"docs/results/*/{family}.json"))
+    if not found:
+        return body
+    data = json.loads(found[0].read_text())
+    chosen = {}  # a workload lists its shapes from small to large
+    for result in data["results"]:
+        if result["dtype"] in ("bf16", "f16"):  # 16-bit copies are listed as f16
+            chosen[result["workload"], result["row"]] = result
+    return provenance(data) + "\n" + results_table(list(chosen.values()))
+
+
+def rows_block(binary, family):
+    command = [binary, "bench", family, "--list", "--markdown"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def render(root, page, binary):
+    """The page's text as it should be."""
+    text = page.read_text()
+
+    def with_results(match):
+        return match[1] + results_block(root, match["file"], match["workload"]) + match[5]
+
+    def with_headline(match):
+        return match[1] + headline_block(root, match["family"], match["body"]) + match[4]
+
+    text = RESULTS.sub(with_results, text)
+    text = HEADLINE.sub(with_headline, text)
+    if binary and page.parent.name == "kernels":
+        text = ROWS.sub(lambda m: m[1] + rows_block(binary, page.stem) + m[3], text)
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, report what differs")
+    parser.add_argument("--rows", metavar="BINARY", help="the tessera binary, to write row tables")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    options = parser.parse_args()
+    pages = sorted(options.root.glob("docs/**/*.md")) + sorted(options.root.glob("*.md"))
+    stale = []
+    for page in pages:
+        text = render(options.root, page, options.rows)
+        if text == page.read_text():
+            continue
+        stale.append(page)
+        if not options.check:
+            page.write_text(text)
+    for page in stale:
+        advice = "out of date; run tools/render_results.py" if options.check else "written"
+        print(f"{page}: {advice}")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
