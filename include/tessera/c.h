@@ -106,24 +106,26 @@ TesseraStatus tessera_rms_norm(const DLTensor* x, const DLTensor* weight, const 
                                const DLTensor* residual,     /* optional; read and written */
                                const DLTensor* static_scale, /* optional */
                                const DLTensor* token_scale,  /* optional; written */
-                               float eps, TesseraDType out_format, const TesseraContext* ctx);
+                               float eps, int32_t out_format /* TesseraDType */,
+                               const TesseraContext* ctx);
 TesseraStatus tessera_layer_norm(const DLTensor* x, const DLTensor* weight,
                                  const DLTensor* bias, /* optional */
                                  const DLTensor* out,
                                  const DLTensor* residual,     /* optional; read and written */
                                  const DLTensor* static_scale, /* optional */
                                  const DLTensor* token_scale,  /* optional; written */
-                                 float eps, TesseraDType out_format, const TesseraContext* ctx);
+                                 float eps, int32_t out_format /* TesseraDType */,
+                                 const TesseraContext* ctx);
 
 /* tessera/ops/rope.h: q and k are rotated in place. */
 TesseraStatus tessera_rope(const DLTensor* q, const DLTensor* k, /* k optional */
-                           const DLTensor* positions, const DLTensor* table, TesseraRopeStyle style,
-                           const TesseraContext* ctx);
+                           const DLTensor* positions, const DLTensor* table,
+                           int32_t style /* TesseraRopeStyle */, const TesseraContext* ctx);
 
 /* Names as in a model's config.json; kind says which of them are read. */
 typedef struct TesseraRopeScaling {
   uint64_t struct_size;
-  TesseraRopeScalingKind kind;
+  int32_t kind; /* a TesseraRopeScalingKind */
   double factor;
   double low_freq_factor;
   double high_freq_factor;
@@ -139,7 +141,7 @@ TesseraStatus tessera_make_rope_table(const DLTensor* table, double theta,
 
 /* tessera/ops/activation.h: out = f(x) * up, or f(x) where up is NULL. */
 TesseraStatus tessera_activation(const DLTensor* x, const DLTensor* up, /* up optional */
-                                 const DLTensor* out, TesseraActivation kind,
+                                 const DLTensor* out, int32_t kind /* TesseraActivation */,
                                  const TesseraContext* ctx);
 
 /* tessera/ops/softmax.h: a mask of bool counts as uint8. */
@@ -156,16 +158,16 @@ TesseraStatus tessera_copy(const DLTensor* x, const DLTensor* out, const Tessera
 /* tessera/ops/quantize.h: the shape of scale says which elements share one. */
 TesseraStatus tessera_quantize(const DLTensor* x, const DLTensor* out, const DLTensor* scale,
                                const DLTensor* zero_point, /* optional */
-                               TesseraScaleMode mode, TesseraDType out_format,
-                               const TesseraContext* ctx);
+                               int32_t mode /* TesseraScaleMode */,
+                               int32_t out_format /* TesseraDType */, const TesseraContext* ctx);
 TesseraStatus tessera_dequantize(const DLTensor* x, const DLTensor* scale,
                                  const DLTensor* zero_point, /* optional */
-                                 const DLTensor* out, TesseraDType x_format,
+                                 const DLTensor* out, int32_t x_format /* TesseraDType */,
                                  const TesseraContext* ctx);
 
 /* tessera/ops/reduce.h: over the last axis. */
-TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out, TesseraReduction kind,
-                             const TesseraContext* ctx);
+TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out,
+                             int32_t kind /* TesseraReduction */, const TesseraContext* ctx);
 TesseraStatus tessera_argmax(const DLTensor* x, const DLTensor* out, const TesseraContext* ctx);
 
 /* 0 where there is no GPU, no driver, or the library was built without CUDA. */

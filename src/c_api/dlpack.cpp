@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 #include "core/text.h"
@@ -50,7 +51,9 @@ std::optional<DType> dtype_of_dlpack(DLDataType type) {
 }
 
 Device device_of(DLDevice device, ArgName name) {
-  const int kind = static_cast<int>(device.device_type);
+  int kind = 0;  // copied as bytes: a newer producer's value may be none of this header's enum
+  static_assert(sizeof kind == sizeof device.device_type);
+  std::memcpy(&kind, &device.device_type, sizeof kind);
   switch (kind) {
     case kDLCPU:
     case kDLCUDAHost: return cpu_device();
@@ -66,13 +69,12 @@ Device device_of(DLDevice device, ArgName name) {
 
 // Gives bytes the element type the caller names. For i4 a byte holds two elements, so the innermost
 // size and the strides of the other axes double.
-void apply_format(TensorView& view, TesseraDType format, ArgName name) {
-  const int code = static_cast<int>(format);
-  if (code == TESSERA_DTYPE_AUTO) return;
-  if (code < 0 || code > TESSERA_I64) {
-    refuse(name, concat("has format ", code, "; want a TesseraDType from 0 to ", TESSERA_I64));
+void apply_format(TensorView& view, int32_t format, ArgName name) {
+  if (format == TESSERA_DTYPE_AUTO) return;
+  if (format < 0 || format > TESSERA_I64) {
+    refuse(name, concat("has format ", format, "; want a TesseraDType from 0 to ", TESSERA_I64));
   }
-  const DType wanted = kDTypeOf[code - 1];
+  const DType wanted = kDTypeOf[format - 1];
   if (view.dtype == wanted) return;
   const bool is_byte = view.dtype == DType::u8 || view.dtype == DType::i8;
   const bool wants_byte = wanted == DType::e4m3 || wanted == DType::e5m2;
@@ -119,7 +121,7 @@ void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
 
 }  // namespace
 
-TensorView required_view(const DLTensor* tensor, ArgName name, TesseraDType format) {
+TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format) {
   if (tensor == nullptr) refuse(name, "is NULL; this tensor is not optional");
   const std::optional<DType> dtype = dtype_of_dlpack(tensor->dtype);
   if (!dtype || tensor->dtype.lanes != 1) {

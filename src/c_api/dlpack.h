@@ -25,8 +25,7 @@ struct ArgName {
 
 // The view of a tensor the caller must give; refused if NULL. `format` other than AUTO reinterprets
 // bytes as FP8 or packed i4, or confirms the tensor's own dtype.
-TensorView required_view(const DLTensor* tensor, ArgName name,
-                         TesseraDType format = TESSERA_DTYPE_AUTO);
+TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format = TESSERA_DTYPE_AUTO);
 
 // The same for a tensor that may be absent.
 std::optional<TensorView> optional_view(const DLTensor* tensor, ArgName name);

@@ -20,7 +20,7 @@ namespace {
 
 // A C enum as its C++ twin, which has the same values from 0 up to `last`.
 template <class Enum>
-Enum to_enum(int value, Enum last, std::string_view what) {
+Enum to_enum(int32_t value, Enum last, std::string_view what) {
   if (value < 0 || value > static_cast<int>(last)) {
     fail(concat(what, " is ", value, "; want 0 to ", static_cast<int>(last)));
   }
@@ -47,7 +47,7 @@ using namespace tessera::c_api;
 
 TesseraStatus tessera_rms_norm(const DLTensor* x, const DLTensor* weight, const DLTensor* out,
                                const DLTensor* residual, const DLTensor* static_scale,
-                               const DLTensor* token_scale, float eps, TesseraDType out_format,
+                               const DLTensor* token_scale, float eps, int32_t out_format,
                                const TesseraContext* ctx) {
   return guarded([&] {
     const RmsNormArgs args{
@@ -65,7 +65,7 @@ TesseraStatus tessera_rms_norm(const DLTensor* x, const DLTensor* weight, const 
 TesseraStatus tessera_layer_norm(const DLTensor* x, const DLTensor* weight, const DLTensor* bias,
                                  const DLTensor* out, const DLTensor* residual,
                                  const DLTensor* static_scale, const DLTensor* token_scale,
-                                 float eps, TesseraDType out_format, const TesseraContext* ctx) {
+                                 float eps, int32_t out_format, const TesseraContext* ctx) {
   return guarded([&] {
     const LayerNormArgs args{
         .x = required_view(x, {"layer_norm", "x"}),
@@ -81,8 +81,7 @@ TesseraStatus tessera_layer_norm(const DLTensor* x, const DLTensor* weight, cons
 }
 
 TesseraStatus tessera_rope(const DLTensor* q, const DLTensor* k, const DLTensor* positions,
-                           const DLTensor* table, TesseraRopeStyle style,
-                           const TesseraContext* ctx) {
+                           const DLTensor* table, int32_t style, const TesseraContext* ctx) {
   return guarded([&] {
     const RopeArgs args{.q = required_view(q, {"rope", "q"}),
                         .k = optional_view(k, {"rope", "k"}),
@@ -122,7 +121,7 @@ TesseraStatus tessera_make_rope_table(const DLTensor* table, double theta,
 }
 
 TesseraStatus tessera_activation(const DLTensor* x, const DLTensor* up, const DLTensor* out,
-                                 TesseraActivation kind, const TesseraContext* ctx) {
+                                 int32_t kind, const TesseraContext* ctx) {
   return guarded([&] {
     const ActivationArgs args{.x = required_view(x, {"activation", "x"}),
                               .up = optional_view(up, {"activation", "up"}),
@@ -162,8 +161,8 @@ TesseraStatus tessera_copy(const DLTensor* x, const DLTensor* out, const Tessera
 }
 
 TesseraStatus tessera_quantize(const DLTensor* x, const DLTensor* out, const DLTensor* scale,
-                               const DLTensor* zero_point, TesseraScaleMode mode,
-                               TesseraDType out_format, const TesseraContext* ctx) {
+                               const DLTensor* zero_point, int32_t mode, int32_t out_format,
+                               const TesseraContext* ctx) {
   return guarded([&] {
     const QuantizeArgs args{.x = required_view(x, {"quantize", "x"}),
                             .out = required_view(out, {"quantize", "out"}, out_format),
@@ -175,8 +174,8 @@ TesseraStatus tessera_quantize(const DLTensor* x, const DLTensor* out, const DLT
 }
 
 TesseraStatus tessera_dequantize(const DLTensor* x, const DLTensor* scale,
-                                 const DLTensor* zero_point, const DLTensor* out,
-                                 TesseraDType x_format, const TesseraContext* ctx) {
+                                 const DLTensor* zero_point, const DLTensor* out, int32_t x_format,
+                                 const TesseraContext* ctx) {
   return guarded([&] {
     const DequantizeArgs args{.x = required_view(x, {"dequantize", "x"}, x_format),
                               .scale = required_view(scale, {"dequantize", "scale"}),
@@ -186,7 +185,7 @@ TesseraStatus tessera_dequantize(const DLTensor* x, const DLTensor* scale,
   });
 }
 
-TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out, TesseraReduction kind,
+TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out, int32_t kind,
                              const TesseraContext* ctx) {
   return guarded([&] {
     const ReduceArgs args{.x = required_view(x, {"reduce", "x"}),
