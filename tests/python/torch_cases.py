@@ -59,7 +59,8 @@ def rms_norm_bound(want, hidden, dtype):
 def layer_norm_bound(h, weight, bias, want, dtype):
     h = h.double()
     mean = h.abs().mean(-1, keepdim=True)
-    scale = torch.rsqrt(h.var(-1, unbiased=False, keepdim=True) + 1e-5)
+    variance = (h - h.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
+    scale = torch.rsqrt(variance + 1e-5)
     size = (h.abs() + mean) * scale * weight.double().abs()
     shift = 0 if bias is None else bias.double().abs()
     return rounding(want, dtype) + (h.shape[-1] + 8) * FLOAT * size + 2 * FLOAT * shift
