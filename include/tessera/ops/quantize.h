@@ -29,6 +29,8 @@ enum class ScaleMode : uint8_t {
 // max and min include 0, so that 0 is exact; a scale that would be 0 is 1. Rounding is to nearest
 // even and the result saturates to the type's range. x / scale is x * (1 / scale) in float.
 // NaN becomes NaN in FP8 and 0 (zero_point, if there is one) in integers.
+// Dynamic scales pass over NaN; an infinity makes its scale infinite, and then finite elements
+// become 0 (zero_point, which is 0) and infinities what NaN becomes.
 //
 //   type         symmetric codes  qmax   with zero point
 //   i8           -127 .. 127      127    -

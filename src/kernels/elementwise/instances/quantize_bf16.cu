@@ -1,0 +1,13 @@
+// Quantisation of bf16 to 4 and 8 bits, for the portable library.
+// SPDX-License-Identifier: MIT
+#include "kernels/elementwise/quantize.cuh"
+
+namespace tessera::kernels {
+
+template void launch_quantize<Portable, Bf16, int8_t>(const QuantizeArgs&, const Context&);
+template void launch_quantize<Portable, Bf16, uint8_t>(const QuantizeArgs&, const Context&);
+template void launch_quantize<Portable, Bf16, I4x2>(const QuantizeArgs&, const Context&);
+template void launch_quantize<Portable, Bf16, E4m3>(const QuantizeArgs&, const Context&);
+template void launch_quantize<Portable, Bf16, E5m2>(const QuantizeArgs&, const Context&);
+
+}  // namespace tessera::kernels
