@@ -42,16 +42,15 @@ void apply(const ActivationArgs& args, F f) {
   const Rows x = as_rows(args.x, "x");
   const Rows out = as_rows(args.out, "out");
   const Rows up = args.up ? as_rows(*args.up, "up") : Rows{};
-  for_each_row(x.num_rows, x.num_cols, 0, [&](int64_t row, float*) {
-    const T* from = args.x.as<T>() + row * x.row_stride;
-    T* to = args.out.as<T>() + row * out.row_stride;
+  // By way of scratch, so that the conversions vectorise although the functions do not.
+  for_each_row(x.num_rows, x.num_cols, x.num_cols, [&](int64_t row, float* values) {
+    load_row(args.x.as<T>() + row * x.row_stride, x.num_cols, values);
+    for (int64_t i = 0; i < x.num_cols; ++i) values[i] = f(values[i]);
     if (args.up) {
       const T* by = args.up->as<T>() + row * up.row_stride;
-      for (int64_t i = 0; i < x.num_cols; ++i)
-        to[i] = from_float<T>(f(to_float(from[i])) * to_float(by[i]));
-    } else {
-      for (int64_t i = 0; i < x.num_cols; ++i) to[i] = from_float<T>(f(to_float(from[i])));
+      for (int64_t i = 0; i < x.num_cols; ++i) values[i] *= to_float(by[i]);
     }
+    store_row(values, x.num_cols, args.out.as<T>() + row * out.row_stride);
   });
 }
 

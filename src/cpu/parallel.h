@@ -15,16 +15,26 @@ inline constexpr int64_t kParallelElements = 16 * 1024;
 // Calls body(item) for every item in [0, num_items).
 template <class Body>
 void parallel_for(int64_t num_items, int64_t elements_per_item, Body&& body) {
-#pragma omp parallel for schedule(static) if (num_items * elements_per_item > kParallelElements)
+  if (num_items <= 1 || num_items * elements_per_item <= kParallelElements) {
+    for (int64_t item = 0; item < num_items; ++item) body(item);
+    return;
+  }
+#pragma omp parallel for schedule(static)
   for (int64_t item = 0; item < num_items; ++item) body(item);
 }
 
 // Calls body(row, scratch) for every row; scratch is `scratch_floats` floats of the thread's own.
 template <class Body>
 void for_each_row(int64_t num_rows, int64_t num_cols, int64_t scratch_floats, Body&& body) {
-#pragma omp parallel if (num_rows > 1 && num_rows * num_cols > kParallelElements)
+  const size_t scratch_size = static_cast<size_t>(scratch_floats);
+  if (num_rows <= 1 || num_rows * num_cols <= kParallelElements) {
+    std::vector<float> scratch(scratch_size);
+    for (int64_t row = 0; row < num_rows; ++row) body(row, scratch.data());
+    return;
+  }
+#pragma omp parallel
   {
-    std::vector<float> scratch(static_cast<size_t>(scratch_floats));
+    std::vector<float> scratch(scratch_size);
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < num_rows; ++row) body(row, scratch.data());
   }
