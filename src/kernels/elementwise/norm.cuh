@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kNormMaxThreads)
 // reads again comes from L2. It folds in the order of norm_kernel, so that the bits of a row do
 // not depend on where the row lies.
 template <class Arch, class Kind, class In, class Out, bool kIsWhole>
-__global__ void __launch_bounds__(kNormLongThreads)
+__global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads)
     norm_long_kernel(const __grid_constant__ NormParams p) {
   const NormRow<In, Out, kIsWhole> row{p, blockIdx.x};
   __shared__ NormReductions shared;
@@ -128,7 +128,6 @@ void launch_norm(const NormParams& p, bool is_whole, int64_t num_rows, const Con
   switch (tile.vecs_per_thread) {
     case 1: return launch(&norm_kernel<Arch, Kind, In, Out, 1>, shape, p, ctx);
     case 2: return launch(&norm_kernel<Arch, Kind, In, Out, 2>, shape, p, ctx);
-    case 4: return launch(&norm_kernel<Arch, Kind, In, Out, 4>, shape, p, ctx);
     default: return launch(&norm_long_kernel<Arch, Kind, In, Out, true>, shape, p, ctx);
   }
 }

@@ -29,11 +29,11 @@ static_assert(std::is_trivially_copyable_v<NormParams>);
 // function of hidden alone, so that a row's sum is folded in the same order in any batch.
 struct NormTile {
   int num_threads;
-  int vecs_per_thread;  // 1, 2 or 4; 0: the row does not fit in registers and is walked
+  int vecs_per_thread;  // 1 or 2; 0: the row does not fit in registers and is walked
 };
 
-inline constexpr int kNormMaxThreads = 512;  // with the row in registers: 128 a thread
-inline constexpr int kNormLongThreads = 1024;
+inline constexpr int kNormMaxThreads = 1024;
+inline constexpr int kNormLongThreads = 512;  // a row that is walked: registers for its steps
 
 constexpr NormTile choose_norm_tile(int hidden, int vec_size) {
   const int num_vecs = (hidden + vec_size - 1) / vec_size;
@@ -43,8 +43,7 @@ constexpr NormTile choose_norm_tile(int hidden, int vec_size) {
   };
   // Few warps make the block's reduction short, two vectors a thread keep loads in flight.
   if (num_vecs <= 128) return tile(1);
-  if (num_vecs <= 1024) return tile(2);
-  if (num_vecs <= 2048) return tile(4);
+  if (num_vecs <= 2 * kNormMaxThreads) return tile(2);
   return {kNormLongThreads, 0};
 }
 
