@@ -13,7 +13,8 @@ namespace tessera {
 
 inline void cuda_check(cudaError_t status, std::string_view what,
                        std::source_location where = std::source_location::current()) {
-  if (status != cudaSuccess) [[unlikely]] fail_cuda(status, what, where);
+  if (status != cudaSuccess) [[unlikely]]
+    fail_cuda(status, what, where);
 }
 
 }  // namespace tessera

@@ -1,12 +1,11 @@
 // The swizzles as functions: a permutation of each repeat, its own inverse, and the documented xor.
 // SPDX-License-Identifier: MIT
-#include "tile/swizzle.cuh"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "tile/descriptor.cuh"
+#include "tile/swizzle.cuh"
 
 namespace tessera::tile {
 namespace {
