@@ -4,14 +4,16 @@
 #
 #   tools/gpu_suite.sh [BUILD] [--tests] [--sanitize] [--bench] [--compare] [--out DIR]
 #                      [--family NAME] [--limit SECONDS] [--shapes NAME]
+#   tools/gpu_suite.sh [BUILD] --pack FILE.tar.xz      what such a machine needs of a build
 #
 # Without a part named, all parts run. Each step has a time limit (default 300 s); logs and JSON go
 # to the output folder (default gpu_suite_out), a summary comes last, and the exit status is 0 only
-# if every step passed. Needs no cmake or ctest; pytest is used where it is found.
+# if every step passed. Needs no cmake or ctest; pytest is used where it is found. BUILD may be a
+# file that --pack made: it is unpacked beside itself.
 set -u
 cd "$(dirname "$0")/.."
 
-build=build/release out=${OUT:-gpu_suite_out} family=elementwise limit=300 shapes=
+build=build/release out=${OUT:-gpu_suite_out} family=elementwise limit=300 shapes= pack=
 parts=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -20,7 +22,8 @@ while [ $# -gt 0 ]; do
     --family) family=$2 && shift ;;
     --limit) limit=$2 && shift ;;
     --shapes) shapes=$2 && shift ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    --pack) pack=$2 && shift ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0" && exit 0 ;;
     -*) echo "gpu_suite: unknown option $1; see --help" && exit 2 ;;
     *) build=$1 ;;
   esac
@@ -29,9 +32,24 @@ done
 [ -n "$parts" ] || parts="tests sanitize bench compare"
 has_part() { case " $parts " in *" $1 "*) true ;; *) false ;; esac; }
 
+gpu_tests() { find "$build/tests" -type f -perm -u+x -name '*_gpu_tests' | sort; }
+
+case $build in
+  *.tar.xz)
+    mkdir -p "${build%.tar.xz}" && tar -xJf "$build" -C "${build%.tar.xz}" || exit 2
+    build=${build%.tar.xz}
+    ;;
+esac
 if [ ! -x "$build/apps/tessera" ]; then
   echo "gpu_suite: $build/apps/tessera is missing; build first, or name the build folder"
   exit 2
+fi
+if [ -n "$pack" ]; then
+  # shellcheck disable=SC2046  # one word a file is meant
+  (cd "$build" && tar -c apps/tessera $(find . -name libtessera.so) \
+    $(find tests -type f -perm -u+x -name '*_gpu_tests')) | xz -T0 -3 >"$pack"
+  ls -l "$pack"
+  exit
 fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -58,7 +76,7 @@ step() {
     124) result="out of time" ;;
     *) result="failed ($status)" ;;
   esac
-  detail=$(grep -E '^\[  (PASSED|FAILED)  \]|ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ passed' \
+  detail=$(grep -E '^\[  PASSED  \]|^ *[0-9]+ FAILED TEST|ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ passed' \
     "$out/$name.log" | tail -1 | cut -c1-60)
   summary+=("$(printf '%-44s %-14s %5ss  %s' "$name" "$result" $((SECONDS - started)) "$detail")")
   if [ $status -ne 0 ]; then
@@ -75,8 +93,6 @@ for i in $(seq 0 $((n - 1))); do
   pids="$pids $!"
 done
 status=0; for pid in $pids; do wait "$pid" || status=$?; done; exit $status'
-
-gpu_tests() { find "$build/tests" -type f -perm -u+x -name '*_gpu_tests' | sort; }
 
 run_tests() {
   local test
@@ -106,7 +122,7 @@ run_sanitizers() {
       filter='*'
       shards=1
       case $name in tessera_ops_gpu_tests) filter='*IsExactOnIntegers*' shards=8 ;; esac
-      TESSERA_SMALL=1 step "${tool}_$name" bash -c "$sharded" sharded $shards \
+      OMP_NUM_THREADS=2 TESSERA_SMALL=1 step "${tool}_$name" bash -c "$sharded" sharded $shards \
         compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 \
         "$test" --gtest_brief=1 --gtest_filter="$filter"
     done
@@ -117,6 +133,11 @@ run_bench() {
   local options=("$family" --json "$out/$family.json")
   [ -z "$shapes" ] || options+=(--shapes "$shapes")
   step doctor "$build/apps/tessera" doctor
+  if ! grep -q '^GPU 0' "$out/doctor.log"; then
+    summary+=("$(printf '%-44s %-14s' "bench_$family" "failed: no GPU; see doctor.log")")
+    num_failed=$((num_failed + 1))
+    return
+  fi
   step "bench_$family" "$build/apps/tessera" bench "${options[@]}"
   cat "$out/doctor.log" "$out/bench_$family.log"
 }
