@@ -64,6 +64,8 @@ python=${PYTHON:-python3}
 
 summary=()
 num_failed=0
+# The lines of a log worth repeating in the summary.
+telling='^\[  PASSED  \]|^ *[0-9]+ FAILED TEST|ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ passed'
 # step NAME COMMAND…: runs with the limit, keeps the log, shows its end where it fails.
 step() {
   local name=$1 started=$SECONDS status result detail
@@ -76,8 +78,7 @@ step() {
     124) result="out of time" ;;
     *) result="failed ($status)" ;;
   esac
-  detail=$(grep -E '^\[  PASSED  \]|^ *[0-9]+ FAILED TEST|ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ passed' \
-    "$out/$name.log" | tail -1 | cut -c1-60)
+  detail=$(grep -E "$telling" "$out/$name.log" | tail -1 | cut -c1-60)
   summary+=("$(printf '%-44s %-14s %5ss  %s' "$name" "$result" $((SECONDS - started)) "$detail")")
   if [ $status -ne 0 ]; then
     num_failed=$((num_failed + 1))
