@@ -87,7 +87,7 @@ Tensor Instance::download_rows(size_t operand, std::span<const int64_t> rows) co
   const Operand& like = problem_->operands[operand];
   const DType dtype = like.host.view().dtype;
   Tensor host(dtype, {like.offset + static_cast<int64_t>(rows.size()) * like.strides[0]});
-  std::memset(host.view().data, poison_byte(dtype), static_cast<size_t>(host.size_bytes()));
+  std::fill_n(host.view().as<uint8_t>(), host.size_bytes(), poison_byte(dtype));
   const int64_t row_bytes = storage_bytes(dtype, like.strides[0]);
   const int64_t offset_bytes = storage_bytes(dtype, like.offset);
   for (size_t r = 0; r < rows.size(); ++r) {

@@ -3,7 +3,6 @@
 #include "bench/problem.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bench/problems/makers.h"
 #include "core/text.h"
@@ -80,14 +79,14 @@ Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,
     const char* start = source.host.view().as<char>();
     if (!source.is_per_row) {
       expects_equal(target.host.size_bytes(), source.host.size_bytes(), source.name);
-      std::memcpy(to, start, static_cast<size_t>(source.host.size_bytes()));
+      std::copy_n(start, source.host.size_bytes(), to);
       continue;
     }
     const int64_t row_bytes = storage_bytes(dtype, source.strides[0]);
     const int64_t offset_bytes = storage_bytes(dtype, source.offset);
     for (size_t r = 0; r < rows.size(); ++r) {
-      std::memcpy(to + offset_bytes + static_cast<int64_t>(r) * row_bytes,
-                  start + offset_bytes + rows[r] * row_bytes, static_cast<size_t>(row_bytes));
+      std::copy_n(start + offset_bytes + rows[r] * row_bytes, row_bytes,
+                  to + offset_bytes + static_cast<int64_t>(r) * row_bytes);
     }
   }
   return part;
