@@ -3,7 +3,6 @@
 #include "bench/instance.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bench/problems/builder.h"
 #include "core/text.h"
