@@ -35,8 +35,8 @@ void check_pairs(const Named& codes, const ScaleLayout& layout) {
     fail(concat(codes.what, " is ", to_string(codes.view), " with ", cols,
                 " columns; i4 needs an even number: pad it"));
   }
-  const bool is_per_channel = layout.cols_per_scale == 1 && layout.rows_per_scale > 1;
-  if (layout.cols_per_scale % 2 != 0 && !is_per_channel && cols > 0) {
+  const bool has_pairs = layout.cols_per_scale > 1;
+  if (layout.cols_per_scale % 2 != 0 && has_pairs) {
     fail(concat(codes.what, " is i4 in groups of ", layout.cols_per_scale,
                 "; the group size must be even"));
   }

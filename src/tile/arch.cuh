@@ -14,7 +14,9 @@ __device__ inline void wait_for_previous(Portable) {}
 __device__ inline void release_next(Portable) {}
 
 // PTX: griddepcontrol.
-__device__ inline void wait_for_previous(Sm90) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void wait_for_previous(Sm90) {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 __device__ inline void release_next(Sm90) { asm volatile("griddepcontrol.launch_dependents;"); }
 
 }  // namespace tessera::tile

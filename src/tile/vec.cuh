@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstring>
+
 #include "tile/convert.cuh"
 #include "tile/unroll.cuh"
 
@@ -40,8 +42,19 @@ struct alignas(sizeof(T) * N < kMaxAccessBytes ? sizeof(T) * N : kMaxAccessBytes
   }
 
   __device__ void to_floats(float (&out)[N]) const {
-    TESSERA_UNROLL
-    for (int i = 0; i < N; ++i) out[i] = to_float(values[i]);
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+      TESSERA_UNROLL
+      for (int i = 0; i < N; i += 2) {
+        uint32_t word;
+        memcpy(&word, &values[i], sizeof(word));
+        const float2 pair = pair_to_floats<T>(word);
+        out[i] = pair.x;
+        out[i + 1] = pair.y;
+      }
+    } else {
+      TESSERA_UNROLL
+      for (int i = 0; i < N; ++i) out[i] = to_float(values[i]);
+    }
   }
   __device__ static Vec from_floats(const float (&in)[N]) {
     Vec out;

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/norm_params.h"
 #include "kernels/elementwise/norm_steps.cuh"
 #include "kernels/launch.h"
+#include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 
 namespace tessera::kernels {
@@ -24,8 +25,8 @@ namespace tessera::kernels {
 // Cost      Reads x and writes out once: 4 bytes an element in bf16, 8 with a residual, and about
 //           4 flop. Bandwidth is the limit. docs/kernels/elementwise.md
 // Needs     hidden up to 2048 vectors, a whole number of them, every row aligned to 16 bytes.
-template <class Arch, class Kind, class In, class Out, int kVecs>
-__global__ void __launch_bounds__(kNormMaxThreads)
+template <class Arch, class Kind, class In, class Out, int kVecs, bool kHasResidual>
+__global__ void __launch_bounds__(kNormMaxThreads, 1)
     norm_kernel(const __grid_constant__ NormParams p) {
   const NormRow<In, Out, true> row{p, blockIdx.x};
   using Vec = typename NormRow<In, Out, true>::Vec;
@@ -34,39 +35,46 @@ __global__ void __launch_bounds__(kNormMaxThreads)
   tile::wait_for_previous(Arch{});
 
   Vec x[kVecs];
+  Vec addend[kVecs];
   Vec weight[kVecs];
+  Vec bias[kVecs];
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) x[i] = row.load_x(vec_index(i));
+  for (int i = 0; i < kVecs; ++i) {
+    const int v = vec_of_thread(i);
+    x[i] = row.load_x(v);
+    if constexpr (kHasResidual) addend[i] = row.load_residual(v);
+  }
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) weight[i] = row.load_weight(vec_index(i));
-  if (p.residual != nullptr) {  // every load is issued before the first store holds it back
-    Vec addend[kVecs];
-    TESSERA_UNROLL
-    for (int i = 0; i < kVecs; ++i) addend[i] = row.load_residual(vec_index(i));
-    TESSERA_UNROLL
-    for (int i = 0; i < kVecs; ++i) x[i] = row.add_residual(vec_index(i), x[i], addend[i]);
+  for (int i = 0; i < kVecs; ++i) {
+    const int v = vec_of_thread(i);
+    weight[i] = row.load_weight(v);
+    if constexpr (Kind::kTakesBias) bias[i] = row.load_bias(v);
   }
   tile::release_next(Arch{});
 
   NormValues<In> h[kVecs];
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) x[i].to_floats(h[i].values);
+  for (int i = 0; i < kVecs; ++i) {
+    if constexpr (kHasResidual) x[i] = row.add_residual(vec_of_thread(i), x[i], addend[i]);
+    x[i].to_floats(h[i].values);
+  }
   const auto sum = [&](auto&& term) {
     float total = 0.0f;
     TESSERA_UNROLL
-    for (int i = 0; i < kVecs; ++i) total += row.sum_of(vec_index(i), h[i], term);
+    for (int i = 0; i < kVecs; ++i) total += row.sum_of(vec_of_thread(i), h[i], term);
     return total;
   };
   const NormStatistics stats = Kind::statistics(sum, p, shared);
   float largest = 0.0f;
   TESSERA_UNROLL
   for (int i = 0; i < kVecs; ++i) {
-    row.normalize(vec_index(i), weight[i], stats, h[i]);
+    row.normalize(weight[i], stats, h[i]);
+    if constexpr (Kind::kTakesBias) row.add_bias(bias[i], h[i]);
     if (row.needs_absmax()) largest = fmaxf(largest, row.absmax_of(h[i]));
   }
   const float inverse_scale = row.find_scale(largest, shared);
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) row.store(vec_index(i), h[i], inverse_scale);
+  for (int i = 0; i < kVecs; ++i) row.store(vec_of_thread(i), h[i], inverse_scale);
 }
 
 // The same for rows of any length (kIsWhole) and any alignment, walked in steps of a block: once
@@ -74,16 +82,16 @@ __global__ void __launch_bounds__(kNormMaxThreads)
 // reads again comes from L2. It folds in the order of norm_kernel, so that the bits of a row do
 // not depend on where the row lies.
 template <class Arch, class Kind, class In, class Out, bool kIsWhole>
-__global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads)
+__global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads, 1)
     norm_long_kernel(const __grid_constant__ NormParams p) {
   const NormRow<In, Out, kIsWhole> row{p, blockIdx.x};
   __shared__ NormReductions shared;
   tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
 
-  const int num_vecs = count_vecs<In>(p);
+  const int num_vecs = count_vecs(p.hidden, tile::kVecSize<In>);
   if (p.residual != nullptr) {
-    for (int v = vec_index(0); v < num_vecs; v += blockDim.x) {
+    for (int v = vec_of_thread(0); v < num_vecs; v += blockDim.x) {
       row.add_residual(v, row.load_x(v), row.load_residual(v));
     }
   }
@@ -94,7 +102,7 @@ __global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads)
   };
   const auto sum = [&](auto&& term) {
     float total = 0.0f;
-    for (int v = vec_index(0); v < num_vecs; v += blockDim.x) {
+    for (int v = vec_of_thread(0); v < num_vecs; v += blockDim.x) {
       total += row.sum_of(v, load_h(v), term);
     }
     return total;
@@ -102,17 +110,18 @@ __global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads)
   const NormStatistics stats = Kind::statistics(sum, p, shared);
   const auto normalized = [&](int v) {
     NormValues<In> h = load_h(v);
-    row.normalize(v, row.load_weight(v), stats, h);
+    row.normalize(row.load_weight(v), stats, h);
+    if constexpr (Kind::kTakesBias) row.add_bias(row.load_bias(v), h);
     return h;
   };
   float largest = 0.0f;
   if (row.needs_absmax()) {
-    for (int v = vec_index(0); v < num_vecs; v += blockDim.x) {
+    for (int v = vec_of_thread(0); v < num_vecs; v += blockDim.x) {
       largest = fmaxf(largest, row.absmax_of(normalized(v)));
     }
   }
   const float inverse_scale = row.find_scale(largest, shared);
-  for (int v = vec_index(0); v < num_vecs; v += blockDim.x) {
+  for (int v = vec_of_thread(0); v < num_vecs; v += blockDim.x) {
     row.store(v, normalized(v), inverse_scale);
   }
 }
@@ -125,60 +134,59 @@ void launch_norm(const NormParams& p, bool is_whole, int64_t num_rows, const Con
                           .block = dim3(static_cast<unsigned>(tile.num_threads)),
                           .overlaps_previous = kOverlaps<Arch>};
   if (!is_whole) return launch(&norm_long_kernel<Arch, Kind, In, Out, false>, shape, p, ctx);
-  switch (tile.vecs_per_thread) {
-    case 1: return launch(&norm_kernel<Arch, Kind, In, Out, 1>, shape, p, ctx);
-    case 2: return launch(&norm_kernel<Arch, Kind, In, Out, 2>, shape, p, ctx);
-    default: return launch(&norm_long_kernel<Arch, Kind, In, Out, true>, shape, p, ctx);
-  }
+  const bool fits = with_constant<1, 2>(tile.vecs_per_thread, [&](auto vecs) {
+    with_constant<true, false>(p.residual != nullptr, [&](auto has_residual) {
+      launch(&norm_kernel<Arch, Kind, In, Out, vecs(), has_residual()>, shape, p, ctx);
+    });
+  });
+  if (!fits) launch(&norm_long_kernel<Arch, Kind, In, Out, true>, shape, p, ctx);
 }
 
-// Views to params, for both kinds: their arguments differ only in the bias.
-template <class Args>
-NormParams norm_params(const Args& args, const Rows& x) {
+// Views to params, for both kinds: their arguments differ only in the bias. Launches the kernel
+// for whole vectors where every row of every tensor is aligned and made of them.
+template <class Arch, class Kind, class In, class Out, class Args>
+void launch_norm_args(const Args& args, std::string_view x_name, const Context& ctx) {
+  constexpr int kSize = tile::kVecSize<In>;
+  const Rows x = as_rows(args.x, x_name);
+  const Rows out = as_rows(args.out, "norm: out");
   const auto data = [](const std::optional<TensorView>& view) {
     return view ? view->data : nullptr;
   };
-  NormParams p{
-      .x = args.x.data,
-      .weight = args.weight.data,
-      .residual = data(args.residual),
-      .out = args.out.data,
-      .static_scale = static_cast<const float*>(data(args.static_scale)),
-      .token_scale = static_cast<float*>(data(args.token_scale)),
-      .x_stride = x.row_stride,
-      .residual_stride = args.residual ? as_rows(*args.residual, "residual").row_stride : 0,
-      .out_stride = as_rows(args.out, "out").row_stride,
-      .hidden = static_cast<int>(x.num_cols),
-      .eps = args.eps};
-  if constexpr (requires { args.bias; }) p.bias = data(args.bias);
-  return p;
-}
-
-// Whether every row of every tensor is aligned and made of whole vectors.
-template <class In, class Out>
-bool is_whole(const NormParams& p) {
-  constexpr int kSize = tile::kVecSize<In>;
-  const auto fits = [](const void* pointer, int64_t stride, size_t element_bytes) {
-    return reinterpret_cast<uintptr_t>(pointer) % (kSize * element_bytes) == 0 &&
-           stride % kSize == 0;
+  NormParams p{.x = args.x.data,
+               .weight = args.weight.data,
+               .residual = data(args.residual),
+               .out = args.out.data,
+               .static_scale = static_cast<const float*>(data(args.static_scale)),
+               .token_scale = static_cast<float*>(data(args.token_scale)),
+               .x_stride = x.row_stride,
+               .out_stride = out.row_stride,
+               .hidden = count_cols(x, "norm: x"),
+               .eps = args.eps};
+  bool is_whole = can_vectorize<kSize>(args.x, x) && can_vectorize<kSize>(args.out, out);
+  const auto also = [&](const TensorView& view, const Rows& rows) {
+    is_whole = is_whole && can_vectorize<kSize>(view, rows);
   };
-  return p.hidden % kSize == 0 && fits(p.x, p.x_stride, sizeof(In)) &&
-         fits(p.weight, 0, sizeof(In)) && fits(p.bias, 0, sizeof(In)) &&
-         fits(p.residual, p.residual_stride, sizeof(In)) && fits(p.out, p.out_stride, sizeof(Out));
+  also(args.weight, as_rows(args.weight, "norm: weight"));
+  if (args.residual) {
+    const Rows residual = as_rows(*args.residual, "norm: residual");
+    p.residual_stride = residual.row_stride;
+    also(*args.residual, residual);
+  }
+  if constexpr (requires { args.bias; }) {
+    p.bias = data(args.bias);
+    if (args.bias) also(*args.bias, as_rows(*args.bias, "norm: bias"));
+  }
+  launch_norm<Arch, Kind, In, Out>(p, is_whole, x.num_rows, ctx);
 }
 
 template <class Arch, class In, class Out>
 void launch_rms_norm(const RmsNormArgs& args, const Context& ctx) {
-  const Rows x = as_rows(args.x, "rms_norm: x");
-  const NormParams p = norm_params(args, x);
-  launch_norm<Arch, RootMeanSquare, In, Out>(p, is_whole<In, Out>(p), x.num_rows, ctx);
+  launch_norm_args<Arch, RootMeanSquare, In, Out>(args, "rms_norm: x", ctx);
 }
 
 template <class Arch, class In, class Out>
 void launch_layer_norm(const LayerNormArgs& args, const Context& ctx) {
-  const Rows x = as_rows(args.x, "layer_norm: x");
-  const NormParams p = norm_params(args, x);
-  launch_norm<Arch, MeanVariance, In, Out>(p, is_whole<In, Out>(p), x.num_rows, ctx);
+  launch_norm_args<Arch, MeanVariance, In, Out>(args, "layer_norm: x", ctx);
 }
 
 }  // namespace tessera::kernels

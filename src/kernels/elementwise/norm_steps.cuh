@@ -3,8 +3,7 @@
 #pragma once
 
 #include "kernels/elementwise/norm_params.h"
-#include "tile/reduce.cuh"
-#include "tile/vec.cuh"
+#include "kernels/elementwise/row_vec.cuh"
 
 namespace tessera::kernels {
 
@@ -26,45 +25,6 @@ struct NormValues {
   float values[tile::kVecSize<In>];
 };
 
-// Which vector of the row is a thread's i-th.
-__device__ inline int vec_index(int i) {
-  return static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
-}
-
-template <class In>
-__device__ int count_vecs(const NormParams& p) {
-  return (p.hidden + tile::kVecSize<In> - 1) / tile::kVecSize<In>;
-}
-
-// Elements of vector v that lie in the row: all, some, or none (0 or less).
-template <class In>
-__device__ int count_in(const NormParams& p, int v) {
-  return p.hidden - v * tile::kVecSize<In>;
-}
-
-// Vector v of a row of T that is cut like a row of In; zeros beyond the row. kIsWhole: rows are
-// aligned and made of whole vectors, so that an access is one instruction under a predicate. This
-// is a constant because a branch on it in front of every load keeps the loads from overlapping.
-template <bool kIsWhole, class In, class T>
-__device__ auto load_vec(const NormParams& p, const T* row, int v) {
-  using Vec = tile::Vec<T, tile::kVecSize<In>>;
-  const int count = count_in<In>(p, v);
-  if constexpr (!kIsWhole) return Vec::load_part(row + v * tile::kVecSize<In>, count);
-  return count > 0 ? Vec::load(row + v * tile::kVecSize<In>) : Vec{};
-}
-
-template <bool kIsWhole, class In, class T>
-__device__ void store_vec(const NormParams& p, T* row, int v,
-                          const tile::Vec<T, tile::kVecSize<In>>& vec) {
-  const int count = count_in<In>(p, v);
-  T* data = row + v * tile::kVecSize<In>;
-  if constexpr (!kIsWhole) {
-    vec.store_part(data, count);
-  } else if (count > 0) {
-    vec.store(data);
-  }
-}
-
 // Starts the weights on their way while the previous kernel still runs: one request a cache line.
 template <class In>
 __device__ void prefetch_weights(const NormParams& p) {
@@ -78,6 +38,8 @@ __device__ void prefetch_weights(const NormParams& p) {
 // What a kind of norm needs to know of the row. `sum(term)` adds term(h) over the thread's
 // elements; the fold across the block happens here.
 struct RootMeanSquare {
+  static constexpr bool kTakesBias = false;
+
   template <class SumOf>
   __device__ static NormStatistics statistics(const SumOf& sum, const NormParams& p,
                                               NormReductions& shared) {
@@ -88,6 +50,8 @@ struct RootMeanSquare {
 };
 
 struct MeanVariance {
+  static constexpr bool kTakesBias = true;
+
   // Two folds, the second around the mean: the one-fold form E[h^2] - mean^2 cancels.
   template <class SumOf>
   __device__ static NormStatistics statistics(const SumOf& sum, const NormParams& p,
@@ -116,15 +80,14 @@ struct NormRow {
   __device__ In* residual() const {
     return static_cast<In*>(p.residual) + row_idx * p.residual_stride;
   }
+  __device__ Vec load(const void* row, int v) const {
+    return load_row_vec<kSize, kIsWhole>(static_cast<const In*>(row), v, p.hidden);
+  }
   __device__ Vec load_x(int v) const {
-    return load_vec<kIsWhole, In>(p, static_cast<const In*>(p.x) + row_idx * p.x_stride, v);
+    return load(static_cast<const In*>(p.x) + row_idx * p.x_stride, v);
   }
-  __device__ Vec load_residual(int v) const {
-    return load_vec<kIsWhole, In>(p, static_cast<const In*>(residual()), v);
-  }
-  __device__ Vec load_weight(int v) const {
-    return load_vec<kIsWhole, In>(p, static_cast<const In*>(p.weight), v);
-  }
+  __device__ Vec load_residual(int v) const { return load(residual(), v); }
+  __device__ Vec load_weight(int v) const { return load(p.weight, v); }
   // residual = x + residual; returns the sum as it is stored: rounded to In.
   __device__ Vec add_residual(int v, const Vec& x, const Vec& addend) const {
     Values a;
@@ -134,31 +97,40 @@ struct NormRow {
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) a.values[i] += b.values[i];
     const Vec sum = Vec::from_floats(a.values);
-    store_vec<kIsWhole, In>(p, residual(), v, sum);
+    store_row_vec<kIsWhole>(sum, residual(), v, p.hidden);
     return sum;
   }
   // Of the elements that lie in the row.
   template <class Term>
   __device__ float sum_of(int v, const Values& h, const Term& term) const {
-    const int count = count_in<In>(p, v);
+    const int count = p.hidden - v * kSize;
     float total = 0.0f;
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) {
-      total += (kIsWhole ? count > 0 : i < count) ? term(h.values[i]) : 0.0f;
+      total += is_in_row<kIsWhole>(i, count) ? term(h.values[i]) : 0.0f;
     }
     return total;
   }
-  __device__ void normalize(int v, const Vec& weight, NormStatistics stats, Values& h) const {
+  // Zeros where there is no bias.
+  __device__ Vec load_bias(int v) const {
+    const bool is_inside = v * kSize < p.hidden && p.bias != nullptr;
+    if constexpr (!kIsWhole) return is_inside ? load(p.bias, v) : Vec{};
+    return load_vec_if<In, kSize>(static_cast<const In*>(p.bias) + v * kSize, is_inside);
+  }
+  __device__ static void normalize(const Vec& weight, NormStatistics stats, Values& h) {
     Values w;
-    Values b{};
     weight.to_floats(w.values);
-    if (p.bias != nullptr) {
-      load_vec<kIsWhole, In>(p, static_cast<const In*>(p.bias), v).to_floats(b.values);
-    }
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) {
-      h.values[i] = fmaf((h.values[i] - stats.mean) * stats.rstd, w.values[i], b.values[i]);
+      h.values[i] = (h.values[i] - stats.mean) * stats.rstd * w.values[i];
     }
+  }
+  __device__ void add_bias(const Vec& bias, Values& h) const {
+    if (p.bias == nullptr) return;  // adding a zero would lose the sign of -0
+    Values b;
+    bias.to_floats(b.values);
+    TESSERA_UNROLL
+    for (int i = 0; i < kSize; ++i) h.values[i] += b.values[i];
   }
 
   __device__ bool needs_absmax() const { return kIsQuantized && p.token_scale != nullptr; }
@@ -174,7 +146,8 @@ struct NormRow {
     if constexpr (!kIsQuantized) return 1.0f;
     if (!needs_absmax()) return __fdiv_rn(1.0f, *p.static_scale);
     largest = tile::block_reduce<tile::Max>(largest, shared.absmax);
-    const float scale = largest > 0.0f ? __fdiv_rn(largest, kQuantMax) : 1.0f;
+    float scale = __fdiv_rn(largest, kQuantMax);
+    if (scale == 0.0f) scale = 1.0f;
     if (threadIdx.x == 0) p.token_scale[row_idx] = scale;
     return __fdiv_rn(1.0f, scale);
   }
@@ -190,7 +163,7 @@ struct NormRow {
         vec.values[i] = vec.values[i] < -127 ? int8_t{-127} : vec.values[i];
       }
     }
-    store_vec<kIsWhole, In>(p, static_cast<Out*>(p.out) + row_idx * p.out_stride, v, vec);
+    store_row_vec<kIsWhole>(vec, static_cast<Out*>(p.out) + row_idx * p.out_stride, v, p.hidden);
   }
 };
 
