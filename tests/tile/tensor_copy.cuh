@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "kernels/launch.h"
@@ -29,7 +30,14 @@ struct TensorCopyParams {
   Coord<kRank> at;
   uint8_t* raw;  // [box_bytes]: the box as it lies in shared memory
   int box_bytes;
+  bool stores;  // see stores_from
 };
+
+// A store, unlike a load, may not start before the tensor.
+template <int kRank>
+bool stores_from(Coord<kRank> at) {
+  return std::all_of(at.at, at.at + kRank, [](int c) { return c >= 0; });
+}
 
 // One block. kHinted takes the variants with a cache policy.
 template <int kRank, BoxOut kOut, bool kHinted>
@@ -60,7 +68,7 @@ __global__ void tensor_copy_sm90_kernel(const __grid_constant__ TensorCopyParams
     p.raw[i] = box[i];
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && p.stores) {
     if constexpr (kOut == BoxOut::reduce_add) {
       tile::ptx::tensor_reduce_add(&p.to, p.at, address);
     } else if constexpr (kHinted) {
@@ -71,8 +79,8 @@ __global__ void tensor_copy_sm90_kernel(const __grid_constant__ TensorCopyParams
     tile::ptx::bulk_commit_group();
     tile::ptx::bulk_wait_group_read<0>();
     tile::ptx::bulk_wait_group<0>();
-    tile::ptx::mbarrier_inval(barrier);
   }
+  if (threadIdx.x == 0) tile::ptx::mbarrier_inval(barrier);
 }
 
 template <int kRank, BoxOut kOut, bool kHinted>
@@ -80,8 +88,12 @@ std::vector<uint8_t> copy_box(const TensorMapSpec& from, const TensorMapSpec& to
   int64_t bytes = bit_width(from.dtype) / 8;
   for (int i = 0; i < kRank; ++i) bytes *= from.box[i];
   DeviceArray<uint8_t> raw(static_cast<size_t>(bytes));
-  const TensorCopyParams<kRank> params{tile::make_tensor_map(from), tile::make_tensor_map(to), at,
-                                       raw.data(), static_cast<int>(bytes)};
+  const TensorCopyParams<kRank> params{tile::make_tensor_map(from),
+                                       tile::make_tensor_map(to),
+                                       at,
+                                       raw.data(),
+                                       static_cast<int>(bytes),
+                                       stores_from(at)};
   kernels::launch(tensor_copy_sm90_kernel<kRank, kOut, kHinted>,
                   {.grid = dim3(1), .block = dim3(128), .shared_bytes = static_cast<size_t>(bytes)},
                   params, Context{});

@@ -25,9 +25,12 @@ struct NormValues {
   float values[tile::kVecSize<In>];
 };
 
-// Starts the weights on their way while the previous kernel still runs: one request a cache line.
+// Starts the weights on their way while the previous kernel still runs: one request a cache line,
+// from the first block alone. From every block the requests themselves cost a third of the
+// bandwidth at 16384 rows.
 template <class In>
 __device__ void prefetch_weights(const NormParams& p) {
+  if (blockIdx.x != 0) return;
   constexpr int kLine = 128 / static_cast<int>(sizeof(In));
   const int begin = static_cast<int>(threadIdx.x) * kLine;
   if (begin >= p.hidden) return;

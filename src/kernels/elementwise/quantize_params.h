@@ -78,26 +78,26 @@ static_assert(std::is_trivially_copyable_v<DequantizeParams>);
 // How threads cover the run of elements that shares a dynamic scale: a token's row or a group.
 // Short runs take part of a warp, so that a block holds several.
 struct RunBlock {
-  int num_threads;      // of one run: a power of two up to 32, or a multiple of 32
-  int num_runs;         // of one block
-  int vecs_per_thread;  // 2 or 4; 0: the run does not fit in registers and is walked
+  int num_threads;  // of one run: a power of two up to 32, or a multiple of 32
+  int num_runs;     // of one block
+  bool is_long;     // the run does not fit in registers and is walked
 };
 
 inline constexpr int kRunMaxThreads = 1024;
+inline constexpr int kRunVecs = 2;             // of a thread, for a run in registers
 inline constexpr int kRunSharedThreads = 128;  // of a block with several runs
 inline constexpr int kRunLongVecs = 4;         // loads in flight for each thread of a long run
 
 constexpr RunBlock choose_run_block(int num_vecs) {
-  const int half = (num_vecs + 1) / 2;
-  if (half <= 32) {
+  const int wanted = (num_vecs + kRunVecs - 1) / kRunVecs;
+  if (wanted <= 32) {
     int num_threads = 1;
-    while (num_threads < half) num_threads *= 2;
-    return {num_threads, kRunSharedThreads / num_threads, 2};
+    while (num_threads < wanted) num_threads *= 2;
+    return {num_threads, kRunSharedThreads / num_threads, false};
   }
   const auto rounded = [](int threads) { return (threads + 31) / 32 * 32; };
-  if (half <= kRunMaxThreads / 2) return {rounded(half), 1, 2};
-  if (num_vecs <= 4 * kRunMaxThreads) return {rounded((num_vecs + 3) / 4), 1, 4};
-  return {kRunMaxThreads, 1, 0};
+  if (wanted <= kRunMaxThreads) return {rounded(wanted), 1, false};
+  return {kRunMaxThreads, 1, true};
 }
 
 }  // namespace tessera::kernels

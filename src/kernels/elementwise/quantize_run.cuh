@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise/quantize_code.cuh"
 #include "kernels/launch.h"
+#include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 
 namespace tessera::kernels {
@@ -44,15 +45,15 @@ struct QuantizeRun {
 //   scale = absmax(run) / qmax  (or (max - min) / levels);  out = round(x / scale) (+ zero_point)
 //
 // Work      blockDim is (threads of a run, runs): a group of 128 in bf16 takes 8 lanes, a token of
-//           4096 takes 256 threads. A thread owns kVecs vectors of 16 bytes, strided by the run.
+//           4096 takes 256 threads. A thread owns kRunVecs vectors of 16 bytes, strided by the run.
 // Pipeline  All loads of a run are issued before the first use, and x stays in registers as it
 //           was loaded until it is encoded.
 // Output    Codes, and one scale (and zero point) a run. Extremes do not depend on the order.
 // Cost      Reads x once and writes codes: 3 bytes an element for bf16 to 8 bits, 2.5 to 4 bits,
 //           and about 4 flop. Bandwidth is the limit. docs/kernels/elementwise.md
-// Needs     runs up to 4096 vectors; whole aligned vectors if kIsVectorized.
-template <class Arch, class In, class Code, bool kHasZero, bool kIsVectorized, int kVecs>
-__global__ void __launch_bounds__(kRunMaxThreads)
+// Needs     runs up to 2048 vectors; whole aligned vectors if kIsVectorized.
+template <class Arch, class In, class Code, bool kHasZero, bool kIsVectorized>
+__global__ void __launch_bounds__(kRunMaxThreads, 1)
     quantize_run_kernel(const __grid_constant__ QuantizeParams p) {
   using Run = QuantizeRun<In, Code, kIsVectorized>;
   using Coding = Coder<Code, kHasZero>;
@@ -60,23 +61,23 @@ __global__ void __launch_bounds__(kRunMaxThreads)
   const Run run(p);
   tile::wait_for_previous(Arch{});
 
-  tile::Vec<In, Run::kSize> x[kVecs];
+  tile::Vec<In, Run::kSize> x[kRunVecs];
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) x[i] = run.load(vec_of_thread(i));
+  for (int i = 0; i < kRunVecs; ++i) x[i] = run.load(vec_of_thread(i));
   tile::release_next(Arch{});
   ValueRange<kHasZero> range;
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) range.include(x[i]);  // zeros beyond the run change nothing
+  for (int i = 0; i < kRunVecs; ++i) range.include(x[i]);  // zeros beyond the run change nothing
   const Scale scale = Coding::find_scale(fold_run(range, parts));
   run.store_scale(p.scales, scale);
   TESSERA_UNROLL
-  for (int i = 0; i < kVecs; ++i) run.store(Coding::encode(x[i], scale), vec_of_thread(i));
+  for (int i = 0; i < kRunVecs; ++i) run.store(Coding::encode(x[i], scale), vec_of_thread(i));
 }
 
 // The same for runs of any length, one block each, walked twice: once for the range and once to
 // encode. The second reading comes mostly from L2.
 template <class Arch, class In, class Code, bool kHasZero, bool kIsVectorized>
-__global__ void __launch_bounds__(kRunMaxThreads)
+__global__ void __launch_bounds__(kRunMaxThreads, 1)
     quantize_long_run_kernel(const __grid_constant__ QuantizeParams p) {
   using Run = QuantizeRun<In, Code, kIsVectorized>;
   using Coding = Coder<Code, kHasZero>;
@@ -110,17 +111,14 @@ void launch_quantize_runs(const QuantizeParams& p, const Context& ctx) {
       .grid = dim3(static_cast<unsigned>(num_blocks)),
       .block = dim3(static_cast<unsigned>(run.num_threads), static_cast<unsigned>(run.num_runs)),
       .overlaps_previous = kOverlaps<Arch>};
-  if (!p.is_vectorized || p.scales.cols_per_scale % tile::kVecSize<In> != 0) {
-    return run.vecs_per_thread > 0  // rare: the widest kernel serves all that fit
-               ? launch(&quantize_run_kernel<Arch, In, Code, kHasZero, false, 4>, shape, p, ctx)
-               : launch(&quantize_long_run_kernel<Arch, In, Code, kHasZero, false>, shape, p, ctx);
-  }
-  switch (run.vecs_per_thread) {
-    case 2: return launch(&quantize_run_kernel<Arch, In, Code, kHasZero, true, 2>, shape, p, ctx);
-    case 4: return launch(&quantize_run_kernel<Arch, In, Code, kHasZero, true, 4>, shape, p, ctx);
-    default:
-      return launch(&quantize_long_run_kernel<Arch, In, Code, kHasZero, true>, shape, p, ctx);
-  }
+  const bool is_vectorized = p.is_vectorized && p.scales.cols_per_scale % tile::kVecSize<In> == 0;
+  with_constant<true, false>(is_vectorized, [&](auto vectorized) {
+    if (run.is_long) {
+      launch(&quantize_long_run_kernel<Arch, In, Code, kHasZero, vectorized()>, shape, p, ctx);
+    } else {
+      launch(&quantize_run_kernel<Arch, In, Code, kHasZero, vectorized()>, shape, p, ctx);
+    }
+  });
 }
 
 }  // namespace tessera::kernels
