@@ -30,10 +30,10 @@ struct TensorCopyParams {
   Coord<kRank> at;
   uint8_t* raw;  // [box_bytes]: the box as it lies in shared memory
   int box_bytes;
-  bool stores;  // see stores_from
+  bool stores;  // prefetches and stores too, see stores_from
 };
 
-// A store, unlike a load, may not start before the tensor.
+// A store or a prefetch, unlike a load, may not start before the tensor.
 template <int kRank>
 bool stores_from(Coord<kRank> at) {
   return std::all_of(at.at, at.at + kRank, [](int c) { return c >= 0; });
@@ -52,7 +52,7 @@ __global__ void tensor_copy_sm90_kernel(const __grid_constant__ TensorCopyParams
     tile::ptx::prefetch_tensormap(&p.to);
     tile::ptx::mbarrier_init(barrier, 1);
     tile::ptx::fence_mbarrier_init();
-    tile::ptx::tensor_prefetch(&p.from, p.at);
+    if (p.stores) tile::ptx::tensor_prefetch(&p.from, p.at);
     // The whole box is counted, also the part of it that lies outside the tensor.
     tile::ptx::mbarrier_arrive_expect_tx(barrier, static_cast<uint32_t>(p.box_bytes));
     if constexpr (kHinted) {

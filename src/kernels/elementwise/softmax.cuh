@@ -11,6 +11,14 @@
 
 namespace tessera::kernels {
 
+// exp(x) for x <= 0. Where the result is rounded to 16 bits, the exponential unit alone is exact
+// enough: its relative error, below 2^-16 down to x = -100, is under a hundredth of a
+// rounding in bf16 and a thirty-second in f16.
+template <class T>
+__device__ inline float exp_for(float x) {
+  return sizeof(T) == 2 ? __expf(x) : expf(x);
+}
+
 // The steps of a softmax on one row, by vectors.
 template <class T, MaskKind kMask, bool kIsVectorized>
 struct SoftmaxRow {
@@ -86,7 +94,7 @@ struct SoftmaxRow {
     float sum = 0.0f;
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) {
-      logits.values[i] = expf(logits.values[i] - top);
+      logits.values[i] = exp_for<T>(logits.values[i] - top);
       sum += logits.values[i];
     }
     return sum;
@@ -182,11 +190,11 @@ __global__ void __launch_bounds__(kSoftmaxLongThreads)
   for_each_vec([&](auto& logits, int) {
     const float higher = tile::Max::apply(top, Row::max_of(logits));
     const float base = Row::base_of(higher);
-    sum = sum * expf(top - base) + Row::exponentiate(logits, base);
+    sum = sum * exp_for<T>(top - base) + Row::exponentiate(logits, base);
     top = higher;
   });
   const float base = Row::base_of(tile::block_reduce<tile::Max>(top, max_parts));
-  sum = tile::block_reduce<tile::Sum>(sum * expf(top - base), sum_parts);
+  sum = tile::block_reduce<tile::Sum>(sum * exp_for<T>(top - base), sum_parts);
   const float inverse = Row::inverse_of(sum);
   for_each_vec([&](auto& logits, int v) {
     Row::exponentiate(logits, base);

@@ -3,9 +3,9 @@
 //
 // A map comes from tensor_map.h and reaches the kernel as a const __grid_constant__ parameter.
 // Coordinates count elements, innermost dimension first; elements outside the tensor load as zeros
-// and are not stored. A load may start at a negative coordinate; a store that does is an illegal
-// instruction (seen on the H200). Shared memory is aligned to 128 bytes, or to the swizzle's
-// repeat.
+// and are not stored. Seen on the H200: a load may start at a negative coordinate, but a store that
+// does, and a prefetch of a box wholly outside, is an illegal instruction. Shared memory is aligned
+// to 128 bytes, or to the swizzle's repeat.
 #pragma once
 
 #include <cuda.h>
