@@ -66,7 +66,10 @@ void expect_zero_filled() {
     std::vector<uint8_t> want(static_cast<size_t>(kNumTiles * tile_bytes), 0);
     for (int i = 0; i < from_bytes; ++i)
       want[static_cast<size_t>(i)] = static_cast<uint8_t>(i % 251 + 1);
-    DeviceArray<uint8_t> from(std::vector<uint8_t>(want.begin(), want.begin() + from_bytes));
+    // What lies behind the end would show. It must exist: a copy's whole width is an access.
+    std::vector<uint8_t> source(want.begin(), want.begin() + from_bytes);
+    source.resize(source.size() + 16, 0xff);
+    DeviceArray<uint8_t> from(source);
     DeviceArray<uint8_t> to(want.size());
     kernels::launch(cp_async_kernel<kBytes>, {.grid = dim3(1), .block = dim3(kThreads)},
                     CpAsyncParams{from.data(), to.data(), from_bytes, kNumTiles}, Context{});

@@ -47,20 +47,21 @@ void expect_box(const int (&dims)[kRank], const int (&box)[kRank], Coord<kRank> 
   }
 }
 
-// Boxes inside, across the far edges and across the near edges.
+// Boxes inside, across the far edges and across the near edges. Innermost starts are multiples of
+// 16 bytes in every type.
 template <class T, BoxOut kOut, bool kHinted>
 void expect_every_rank() {
   const int dims2[] = {40, 9}, box2[] = {16, 4};
-  expect_box<T, kOut, kHinted>(dims2, box2, Coord{8, 3});
+  expect_box<T, kOut, kHinted>(dims2, box2, Coord{16, 3});
   expect_box<T, kOut, kHinted>(dims2, box2, Coord{32, 7});
   const int dims3[] = {24, 5, 7}, box3[] = {16, 3, 2};
   expect_box<T, kOut, kHinted>(dims3, box3, Coord{0, 1, 4});
   expect_box<T, kOut, kHinted>(dims3, box3, Coord{16, 3, -1});
   const int dims4[] = {24, 5, 4, 3}, box4[] = {16, 3, 2, 2};
-  expect_box<T, kOut, kHinted>(dims4, box4, Coord{5, 2, 1, 1});
-  expect_box<T, kOut, kHinted>(dims4, box4, Coord{-3, 3, 3, 2});
+  expect_box<T, kOut, kHinted>(dims4, box4, Coord{0, 2, 1, 1});
+  expect_box<T, kOut, kHinted>(dims4, box4, Coord{16, 3, 3, 2});
   const int dims5[] = {24, 5, 4, 3, 3}, box5[] = {16, 3, 2, 2, 2};
-  expect_box<T, kOut, kHinted>(dims5, box5, Coord{8, 1, 2, 0, 1});
+  expect_box<T, kOut, kHinted>(dims5, box5, Coord{0, 1, 2, 0, 1});
   expect_box<T, kOut, kHinted>(dims5, box5, Coord{16, 3, 3, 2, -1});
 }
 
@@ -79,6 +80,22 @@ TEST_F(TmaRankTest, ReducingStoresAddExactlyInTheTypeOfTheMap) {
   expect_every_rank<F16, BoxOut::reduce_add, false>();
   expect_every_rank<Bf16, BoxOut::reduce_add, false>();
   expect_every_rank<int32_t, BoxOut::reduce_add, false>();
+}
+
+TEST_F(TmaRankTest, ALoadMayStartAtAnyElementOfTheInnermostDimension) {
+  const int dims[] = {24, 5}, box[] = {16, 3};
+  expect_box<float, BoxOut::store, false>(dims, box, Coord{-3, -1});
+  expect_box<F16, BoxOut::store, false>(dims, box, Coord{-5, 2});
+}
+
+TEST_F(TmaRankTest, AStoreMayStartAtAnyElementOfTheInnermostDimension) {
+  const int dims[] = {24, 5}, box[] = {16, 3};
+  expect_box<float, BoxOut::store, false>(dims, box, Coord{5, 2});
+}
+
+TEST_F(TmaRankTest, ABoxOfRank4MayLieInside) {
+  const int dims[] = {24, 5, 4, 3}, box[] = {16, 3, 2, 2};
+  expect_box<float, BoxOut::store, false>(dims, box, Coord{0, 2, 1, 1});
 }
 
 }  // namespace
