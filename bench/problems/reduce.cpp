@@ -104,7 +104,10 @@ ProblemMaker reduce_maker() {
 ProblemMaker argmax_maker() {
   std::vector<RowKey> keys;
   for (const DType dtype : kFloats) keys.push_back({dtype, dtype});
-  std::vector<Shape> tests;
+  // Long rows in numbers that clusters of four and of two share, and blocks alone.
+  std::vector<Shape> tests = {{{"rows", 40}, {"cols", 17000}},
+                              {{"rows", 100}, {"cols", 17000}},
+                              {{"rows", 200}, {"cols", 17000}}};
   for (const Shape& base : bases()) {
     tests.push_back(base);
     tests.push_back(with_value(base, "i64", 1));

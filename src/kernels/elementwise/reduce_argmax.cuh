@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kReduceMaxThreads)
     argmax_kernel(const __grid_constant__ ArgmaxParams p) {
   constexpr int kSize = tile::kVecSize<T>;
   __shared__ uint64_t warp_parts[tile::kMaxWarps];
-  __shared__ uint64_t block_parts[kArgmaxParts];
+  __shared__ uint64_t block_parts[kArgmaxMaxParts];
   meet_parts(Arch{}, p.num_parts);
   const int64_t row_idx = row_of_thread() / p.num_parts;
   if (row_idx >= p.num_rows) return;  // a whole warp, in blocks that need no barrier

@@ -35,14 +35,18 @@ static_assert(std::is_trivially_copyable_v<ArgmaxParams>);
 inline constexpr int kReduceVecs = 4;  // loads in flight for each thread
 inline constexpr int kReduceMaxThreads = 512;
 
-// A long row waits for one block's share of the bandwidth, so with few rows a cluster splits it.
-// Argmax is exact in any order; the split may depend on the number of rows.
-inline constexpr int kArgmaxParts = 8;
+// A long row waits for one block's share of the bandwidth, so with few rows a cluster splits it:
+// into as many parts as keep the grid to two blocks an SM. Argmax is exact in any order; the split
+// may depend on the number of rows.
+inline constexpr int kArgmaxMaxParts = 8;
 inline constexpr int kArgmaxSplitVecs = 2048;  // rows shorter than this are not worth a barrier
-inline constexpr int64_t kArgmaxSplitRows = 128;
+inline constexpr int64_t kArgmaxBlocks = 256;
 
 constexpr int choose_argmax_parts(int num_vecs, int64_t num_rows) {
-  return num_vecs >= kArgmaxSplitVecs && num_rows <= kArgmaxSplitRows ? kArgmaxParts : 1;
+  if (num_vecs < kArgmaxSplitVecs) return 1;
+  int num_parts = kArgmaxMaxParts;
+  while (num_parts > 1 && num_rows * num_parts > kArgmaxBlocks) num_parts /= 2;
+  return num_parts;
 }
 
 }  // namespace tessera::kernels
