@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: MIT
 set -eu
 
-oldest=12.4  # C++20, sm_90a and the runtime calls src/kernels/launch.cpp makes
+oldest=13.0  # the oldest that has been tried
 
 too_old=
 for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do

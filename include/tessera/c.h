@@ -170,6 +170,27 @@ TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out,
                              int32_t kind /* TesseraReduction */, const TesseraContext* ctx);
 TesseraStatus tessera_argmax(const DLTensor* x, const DLTensor* out, const TesseraContext* ctx);
 
+/* For bindings whose calls into C are dear: all tensors of a call from objects of a framework in
+ * one crossing. It keeps nothing: the objects must outlive the use of the tensors. */
+typedef struct TesseraBorrower {
+  uint64_t struct_size; /* set by the caller */
+  /* A sequence's object at an index, borrowed: PyTuple_GetItem. */
+  void* (*item)(void* sequence, intptr_t index);
+  const void* absent; /* the object that stands for no tensor: None */
+  /* dltensor_from_py_object_no_sync and current_work_stream of a DLPackExchangeAPI. Without the
+   * first, objects are capsules. */
+  int (*tensor_from_object)(void* object, DLTensor* tensor);
+  int (*current_stream)(int32_t device_type, int32_t device_id, void** stream); /* optional */
+  void* (*capsule_pointer)(void* capsule, const char* name); /* PyCapsule_GetPointer */
+} TesseraBorrower;
+
+/* Fills tensors[i] from the i-th of `count` objects, leaving absent ones alone, and ctx->stream
+ * with the current stream of the first tensor if that is on a CUDA device and current_stream is
+ * there. Returns how many are absent, or -1 if one cannot be borrowed; the framework's function
+ * that failed says why in its own way, so tessera_last_error does not change. */
+int tessera_borrow(const TesseraBorrower* borrower, void* sequence, int32_t count,
+                   DLTensor* tensors, TesseraContext* ctx);
+
 /* 0 where there is no GPU, no driver, or the library was built without CUDA. */
 int tessera_num_cuda_devices(void);
 

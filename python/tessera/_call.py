@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: MIT
 """The path every operation takes, kept short: it is most of what a small call costs."""
 
-import ctypes
 import threading
 from contextlib import contextmanager
+from ctypes import byref, c_void_p, sizeof
 
 from . import _dlpack
-from ._library import Context, Error, NotSupported, lib, raise_error
+from ._frame import Frame
+from ._library import Context, Error, NotSupported, lib, operation, raise_error
 
 _by_type = _dlpack._by_type
+_frames = []  # those not in use
 
 
 class _Options(threading.local):
@@ -19,69 +21,60 @@ class _Options(threading.local):
 
 
 _options = _Options()
-_contexts = {}  # stream -> (Context, its address); written once each, so threads may share them
 
 
-def _new_context(stream, **fields):
-    context = Context(ctypes.sizeof(Context), stream, **fields)
-    return context, ctypes.addressof(context)
+def make_op(name, arguments, writes):
+    """The C function `name` to be called with tensors, given their names and those it writes.
 
+    The result takes a tuple of tensors in the order of the C function, None for an absent one, and
+    then the scalars, floats as_float. Absent tensors at the end may come first among the scalars.
+    """
+    function = operation(name)
+    arguments = arguments.split()
+    writes = frozenset(writes.split())
 
-def _remember(stream):
-    """The context for a stream and no options. The caller holds it, so clearing is safe."""
-    if len(_contexts) >= 1024:  # a program that makes streams without end
-        _contexts.clear()
-    return _contexts.setdefault(stream, _new_context(stream))
-
-
-class Op:
-    """A C function with the names of its tensors, for messages, and of those it writes."""
-
-    __slots__ = ("name", "function", "arguments", "writes")
-
-    def __init__(self, name, arguments, writes):
-        self.name = name
-        self.function = getattr(lib, name)
-        self.arguments = arguments.split()
-        self.writes = frozenset(writes.split())
-
-    def __call__(self, tensors, *scalars):
-        """Runs with `tensors` in the order of the C function; None stands for an absent one.
-
-        Absent ones at the end may come first among `scalars` instead.
-        """
-        first = tensors[0]
-        keep = []
+    def run(tensors, *scalars):
         try:
-            framework = _by_type[type(first)]
-            addresses = framework.borrow_all(tensors, keep)
+            frame = _frames.pop()
+        except IndexError:
+            frame = Frame()
+        waits = False
+        try:
+            pointers = _by_type[type(tensors[0])].borrow_all(tensors, frame)
         except Exception:  # unusual, of two frameworks, or wrong: the careful way sorts it out
-            keep = []
-            addresses = _dlpack.borrow_carefully(
-                self.name, self.arguments, self.writes, tensors, keep
-            )
-            framework = _dlpack.framework_of(first)
-        stream = framework.stream(first)
-        if _options.current is not None:
-            stream, context = _context_with_options(stream)
-        elif stream is None:
-            context = (None, None)
+            frame.keep = []
+            addresses = _dlpack.borrow_carefully(name, arguments, writes, tensors, frame.keep)
+            pointers = [None if address is None else c_void_p(address) for address in addresses]
+            waits = _set_stream(frame.context, tensors[0])
+        if _options.current is None:
+            context = frame.context_pointer
         else:
-            context = _contexts.get(stream) or _remember(stream)
-        status = self.function(*addresses, *scalars, context[1])  # lets other threads run
+            context = _with_options(frame.context)
+        status = function(*pointers, *scalars, context)  # lets other threads run
         if status:
             raise_error(status)
-        if stream is not None and framework.waits_after:
-            _wait(first, stream)
+        if waits:
+            _wait(tensors[0], frame.context)
+        frame.keep = None
+        _frames.append(frame)
+
+    return run
 
 
-def _context_with_options(stream):
-    fields = dict(_options.current)
-    stream = fields.pop("stream", stream)
-    return stream, _new_context(stream, **fields)
+def _set_stream(context, tensor):
+    """The tensor's current stream goes into the context. Whether to wait for it after the call."""
+    framework = _dlpack.framework_of(tensor)
+    context.stream = stream = framework.stream(tensor)
+    return framework.waits_after and stream is not None
 
 
-def _wait(tensor, stream):
+def _with_options(context):
+    fields = {"stream": context.stream, **_options.current}
+    return byref(Context(sizeof(Context), **fields))
+
+
+def _wait(tensor, context):
+    stream = (_options.current or {}).get("stream", context.stream)
     status = lib.synchronize(tensor.__dlpack_device__()[1], stream)
     if status:
         raise_error(status)

@@ -3,38 +3,20 @@
 """Each framework has an adapter: how to borrow its tensors fastest, its stream, its allocator.
 
 A borrowed tensor is an address of a DLTensor, with whatever keeps it alive in a list the caller
-holds until the call returns. Adapters are looked up by the exact type of a tensor; anything else
-with `__dlpack__` goes through `borrow_any`, which also finds the words for what goes wrong.
+holds until the call returns; `borrow_all`, the common way, takes all tensors of a call at once.
+Adapters are looked up by the exact type of a tensor; anything else with `__dlpack__` goes through
+`borrow_any`, which also finds the words for what goes wrong.
 """
 
 import ctypes
 import sys
 
 from ._dtypes import DLPACK, LONG_NAMES, canonical
+from ._frame import CAPSULES, DLDataType, DLDevice, DLTensor
 from ._library import Error
 
 KIND_CPU = (1, 3)  # kDLCPU, kDLCUDAHost
 KIND_CUDA = 2
-
-
-class DLDevice(ctypes.Structure):
-    _fields_ = [("device_type", ctypes.c_int), ("device_id", ctypes.c_int)]
-
-
-class DLDataType(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", DLDevice),
-        ("ndim", ctypes.c_int),
-        ("dtype", DLDataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
 
 
 # Where DLManagedTensorVersioned keeps its flags and its DLTensor; in the older DLManagedTensor the
@@ -72,22 +54,38 @@ class Framework:
     immutable = False
     waits_after = False  # its other work cannot be ordered after ours, so GPU calls are waited for
 
-    def borrow(self, tensor, keep):
-        """The address of a DLTensor; fast, and may raise for anything unusual."""
+    def export(self, tensor):
+        """A capsule "dltensor"; fast, and may raise for anything unusual."""
         raise NotImplementedError
 
-    def borrow_all(self, tensors, keep):
-        """The addresses of all, or an exception if one is unusual or of another framework."""
-        borrow = self.borrow
-        addresses = []
+    def borrow(self, tensor, keep):
+        """The address of a DLTensor, if the tensor is not unusual."""
+        capsule = self.export(tensor)
+        keep.append(capsule)  # never consumed, so its destructor releases the tensor
+        return _get_pointer(capsule, b"dltensor")
+
+    def borrow_all(self, tensors, frame):
+        """Pointers to the DLTensors of all, with the stream in the frame's context.
+
+        Fast; raises if one is unusual or of another framework.
+        """
+        capsules = []
         for tensor in tensors:
             if tensor is None:
-                addresses.append(None)
+                capsules.append(None)
             elif _by_type[type(tensor)] is self:
-                addresses.append(borrow(tensor, keep))
+                capsules.append(self.export(tensor))
             else:
                 raise Error("is of another framework")
-        return addresses
+        return self.fill(frame, tensors[0], capsules)
+
+    def fill(self, frame, first, capsules):
+        """The end of `borrow_all`, with the capsules of all tensors."""
+        stream = self.stream(first)
+        if stream is not None:
+            frame.context.stream = stream
+        frame.keep = capsules = tuple(capsules)
+        return frame.fill(CAPSULES, capsules)
 
     def borrow_unusual(self, tensor, keep, written):
         """The same for what `borrow` refuses."""
@@ -116,11 +114,8 @@ class NumpyFramework(Framework):
     def __init__(self, numpy):
         self.numpy = numpy
 
-    @staticmethod
-    def borrow(tensor, keep):
-        capsule = tensor.__dlpack__()
-        keep.append(capsule)
-        return _get_pointer(capsule, b"dltensor")
+    def export(self, tensor):
+        return tensor.__dlpack__()
 
     def borrow_unusual(self, tensor, keep, written):
         if written and not tensor.flags.writeable:
@@ -155,13 +150,8 @@ class CupyFramework(Framework):
     def __init__(self, cupy):
         self.cupy = cupy
 
-    @staticmethod
-    def borrow(tensor, keep):
-        capsule = tensor.__dlpack__(
-            stream=-1
-        )  # the call runs on CuPy's stream: nothing to wait for
-        keep.append(capsule)
-        return _get_pointer(capsule, b"dltensor")
+    def export(self, tensor):
+        return tensor.__dlpack__(stream=-1)  # the call runs on CuPy's stream: nothing to wait for
 
     def borrow_unusual(self, tensor, keep, written):
         strides = [stride // tensor.itemsize for stride in tensor.strides]

@@ -1,13 +1,13 @@
 # Activations, softmax, embedding lookup and strided copies.
 # SPDX-License-Identifier: MIT
-from ._call import Op, empty, empty_like
+from ._call import empty, empty_like, make_op
 from ._dtypes import canonical
-from ._library import Error
+from ._library import Error, as_float
 
-_activation = Op("activation", "x up out", "out")
-_softmax = Op("softmax", "x mask out", "out")
-_embedding = Op("embedding", "table ids out", "out")
-_copy = Op("copy", "x out", "out")
+_activation = make_op("activation", "x up out", "out")
+_softmax = make_op("softmax", "x mask out", "out")
+_embedding = make_op("embedding", "table ids out", "out")
+_copy = make_op("copy", "x out", "out")
 
 _RELU, _SILU, _GELU, _GELU_TANH = range(4)
 _APPROXIMATE = {"none": _GELU, "tanh": _GELU_TANH}
@@ -60,7 +60,7 @@ def softmax(x, *, scale=1.0, mask=None, out=None):
     """
     if out is None:
         out = empty_like("softmax", x)
-    _softmax((x, mask, out), scale)
+    _softmax((x, mask, out), as_float(scale))
     return out
 
 

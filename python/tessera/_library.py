@@ -141,16 +141,20 @@ def _load():
 _cdll, path = _load()
 
 
+def _find(library, name):
+    try:
+        return library["tessera_" + name]  # a new function object each time
+    except AttributeError as error:
+        raise ImportError(f"tessera: {path} is not this package's library: {error}") from None
+
+
 class _Functions:
     """The C functions as attributes, without their prefix."""
 
 
 lib = _Functions()
 for _name, (_result, _arguments) in _PROTOTYPES.items():
-    try:
-        _function = getattr(_cdll, "tessera_" + _name)
-    except AttributeError as _error:
-        raise ImportError(f"tessera: {path} is not this package's library: {_error}") from None
+    _function = _find(_cdll, _name)
     _function.restype = _result
     _function.argtypes = _arguments
     setattr(lib, _name, _function)
@@ -161,6 +165,16 @@ for _name, (_result, _arguments) in _PROTOTYPES.items():
         )
 
 version = lib.version().decode()
+
+
+def operation(name):
+    """A C function called with what ctypes passes fastest: None, int, byref(), as_float()."""
+    return _find(_cdll, name)
+
+
+as_float = c_float.from_param
+# It reads Python objects, so it keeps the interpreter's lock; the operations let go of it.
+borrow = _find(ctypes.PyDLL(path, handle=_cdll._handle), "borrow")
 
 
 def raise_error(status):

@@ -1,12 +1,13 @@
 # RMSNorm and LayerNorm, with the residual added first and the result quantised last.
 # SPDX-License-Identifier: MIT
-from ._call import Op, empty, empty_like
+from ._call import empty, empty_like, make_op
 from ._dtypes import AUTO, CODES, canonical
+from ._library import as_float
 
-_rms_norm = Op(
+_rms_norm = make_op(
     "rms_norm", "x weight out residual static_scale token_scale", "out residual token_scale"
 )
-_layer_norm = Op(
+_layer_norm = make_op(
     "layer_norm", "x weight bias out residual static_scale token_scale", "out residual token_scale"
 )
 
@@ -39,10 +40,10 @@ def rms_norm(
     if (out is not None and dtype is None and residual is None) and (
         static_scale is None and token_scale is None
     ):  # the common call, made short: absent tensors need no borrowing
-        _rms_norm((x, weight, out), None, None, None, eps, AUTO)
+        _rms_norm((x, weight, out), None, None, None, as_float(eps), AUTO)
         return out
     out, token_scale, code = _outputs("rms_norm", x, dtype, out, static_scale, token_scale)
-    _rms_norm((x, weight, out, residual, static_scale, token_scale), eps, code)
+    _rms_norm((x, weight, out, residual, static_scale, token_scale), as_float(eps), code)
     return out if token_scale is None else (out, token_scale)
 
 
@@ -60,5 +61,5 @@ def layer_norm(
 ):
     """(h - mean(h)) / sqrt(var(h) + eps) * weight + bias; everything else as in rms_norm."""
     out, token_scale, code = _outputs("layer_norm", x, dtype, out, static_scale, token_scale)
-    _layer_norm((x, weight, bias, out, residual, static_scale, token_scale), eps, code)
+    _layer_norm((x, weight, bias, out, residual, static_scale, token_scale), as_float(eps), code)
     return out if token_scale is None else (out, token_scale)

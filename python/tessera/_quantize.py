@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 from math import prod
 
-from ._call import Op, empty
+from ._call import empty, make_op
 from ._dtypes import AUTO, CODES, canonical, long_name
 from ._library import Error
 
-_quantize = Op("quantize", "x out scale zero_point", "out scale zero_point")
-_quantize_fixed = Op("quantize", "x out scale zero_point", "out")
-_dequantize = Op("dequantize", "x scale zero_point out", "out")
+_quantize = make_op("quantize", "x out scale zero_point", "out scale zero_point")
+_quantize_fixed = make_op("quantize", "x out scale zero_point", "out")
+_dequantize = make_op("dequantize", "x scale zero_point out", "out")
 _DYNAMIC, _FIXED = range(2)
 
 

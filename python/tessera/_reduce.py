@@ -1,11 +1,11 @@
 # Reductions over the last axis.
 # SPDX-License-Identifier: MIT
-from ._call import Op, empty
+from ._call import empty, make_op
 from ._dtypes import canonical
 from ._library import Error
 
-_reduce = Op("reduce", "x out", "out")
-_argmax = Op("argmax", "x out", "out")
+_reduce = make_op("reduce", "x out", "out")
+_argmax = make_op("argmax", "x out", "out")
 _KINDS = {"sum": 0, "mean": 1, "max": 2, "min": 3, "absmax": 4}
 
 

@@ -3,10 +3,10 @@
 import ctypes
 
 from . import _dlpack
-from ._call import Op
+from ._call import make_op
 from ._library import Error, RopeScaling, lib, raise_error
 
-_rope = Op("rope", "q k positions table", "q k")
+_rope = make_op("rope", "q k positions table", "q k")
 _STYLES = {"half_split": 0, "interleaved": 1}
 _KINDS = {"none": 0, "default": 0, "linear": 1, "llama3": 2, "yarn": 3}
 # Names in a model's config.json, and the field each sets.

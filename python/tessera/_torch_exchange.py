@@ -3,15 +3,15 @@
 """Imported the first time a torch.Tensor is seen, never before."""
 
 import ctypes
-from ctypes import addressof
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from . import _dlpack
-from ._dlpack import DLTensor, _get_pointer, _is_valid
+from ._dlpack import _get_pointer, _is_valid
 from ._dtypes import LONG_NAMES
+from ._frame import make_borrower
 from ._library import Error
 
 # Subclasses may have no memory of their own; the public protocol lets them say so.
@@ -22,7 +22,7 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class _ExchangeApi(ctypes.Structure):
-    """DLPackExchangeAPI of DLPack 1.x; only the entry that borrows is called."""
+    """DLPackExchangeAPI of DLPack 1.x; the last two entries are called."""
 
     _fields_ = [
         ("major", ctypes.c_uint32),
@@ -32,12 +32,12 @@ class _ExchangeApi(ctypes.Structure):
         ("managed_from_object", ctypes.c_void_p),
         ("managed_to_object", ctypes.c_void_p),
         ("tensor_from_object", ctypes.c_void_p),  # int (PyObject*, DLTensor*), no sync, no owner
-        ("current_stream", ctypes.c_void_p),
+        ("current_stream", ctypes.c_void_p),  # int (device type, device id, void** stream)
     ]
 
 
 def _find_borrower():
-    """The C function that fills a DLTensor from a tensor; None before PyTorch 2.10 or so."""
+    """How a frame reads tensors by the exchange table; None before PyTorch 2.10 or so."""
     capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None or not _is_valid(capsule, b"dlpack_exchange_api"):
         return None
@@ -47,13 +47,12 @@ def _find_borrower():
         if api.major == 1:
             if not api.tensor_from_object:
                 return None
-            kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
-            return kind(api.tensor_from_object)
+            return make_borrower(api.tensor_from_object, api.current_stream)
         address = api.previous
     return None
 
 
-_fill = _find_borrower()
+_table = _find_borrower()
 
 
 def _refuse_grad():
@@ -63,54 +62,28 @@ def _refuse_grad():
     )
 
 
-def _borrow_by_table(tensors, keep):
-    addresses = []
-    for tensor in tensors:
-        if tensor is None:
-            addresses.append(None)
-            continue
-        kind = type(tensor)
-        if kind is not Tensor and kind is not Parameter:
-            raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
-        if tensor.requires_grad and _is_grad_enabled():
-            _refuse_grad()
-        slot = DLTensor()
-        keep.append(slot)
-        address = addressof(slot)
-        if _fill(tensor, address):
-            raise Error("cannot be exported by PyTorch")
-        addresses.append(address)
-    return addresses
-
-
-def _borrow_by_capsule(tensors, keep):
-    addresses = []
-    for tensor in tensors:
-        if tensor is None:
-            addresses.append(None)
-            continue
-        kind = type(tensor)
-        if kind is not Tensor and kind is not Parameter:
-            raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
-        if tensor.requires_grad and _is_grad_enabled():
-            _refuse_grad()
-        capsule = _to_capsule(tensor)
-        keep.append(capsule)  # never consumed, so its destructor releases the tensor
-        addresses.append(_get_pointer(capsule, b"dltensor"))
-    return addresses
-
-
 class TorchFramework(_dlpack.Framework):
     name = "PyTorch"
 
-    def __init__(self):
-        self.borrow_all = _borrow_by_capsule if _fill is None else _borrow_by_table
+    export = staticmethod(_to_capsule)
+
+    def borrow_all(self, tensors, frame):
+        for tensor in tensors:
+            if type(tensor) in _EXACT:
+                if tensor.requires_grad and _is_grad_enabled():
+                    _refuse_grad()
+            elif tensor is not None:
+                raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
+        if _table is not None:
+            return frame.fill(_table, tensors)
+        capsules = [None if tensor is None else _to_capsule(tensor) for tensor in tensors]
+        return self.fill(frame, tensors[0], capsules)
 
     def borrow(self, tensor, keep):
-        if type(tensor) in _EXACT:
-            return self.borrow_all((tensor,), keep)[0]
         if tensor.requires_grad and _is_grad_enabled():
             _refuse_grad()
+        if type(tensor) in _EXACT:
+            return super().borrow(tensor, keep)
         return _dlpack.borrow_any(tensor.detach(), keep, False, self.stream(tensor) or 0)
 
     def borrow_unusual(self, tensor, keep, written):
