@@ -170,26 +170,32 @@ TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out,
                              int32_t kind /* TesseraReduction */, const TesseraContext* ctx);
 TesseraStatus tessera_argmax(const DLTensor* x, const DLTensor* out, const TesseraContext* ctx);
 
-/* For bindings whose calls into C are dear: all tensors of a call from objects of a framework in
- * one crossing. It keeps nothing: the objects must outlive the use of the tensors. */
-typedef struct TesseraBorrower {
-  uint64_t struct_size; /* set by the caller */
-  /* A sequence's object at an index, borrowed: PyTuple_GetItem. */
-  void* (*item)(void* sequence, intptr_t index);
-  const void* absent; /* the object that stands for no tensor: None */
+/* For bindings whose calls into C are dear: an operation on a framework's objects in one crossing.
+ * How to read the objects, which come in a sequence: */
+typedef struct TesseraObjects {
+  uint64_t struct_size;                          /* set by the caller */
+  intptr_t (*size)(void* sequence);              /* PyTuple_Size */
+  void* (*item)(void* sequence, intptr_t index); /* borrowed: PyTuple_GetItem */
+  const void* absent;                            /* what stands for no tensor: None */
   /* dltensor_from_py_object_no_sync and current_work_stream of a DLPackExchangeAPI. Without the
-   * first, objects are capsules. */
+   * first, objects are capsules "dltensor"; without the second, the default stream is used. */
   int (*tensor_from_object)(void* object, DLTensor* tensor);
-  int (*current_stream)(int32_t device_type, int32_t device_id, void** stream); /* optional */
+  int (*current_stream)(int32_t device_type, int32_t device_id, void** stream);
   void* (*capsule_pointer)(void* capsule, const char* name); /* PyCapsule_GetPointer */
-} TesseraBorrower;
+  void (*clear_error)(void); /* called if one of the above failed: PyErr_Clear */
+  /* Called around the operation itself, so that other threads may run: PyEval_SaveThread and
+   * PyEval_RestoreThread. */
+  void* (*unlock)(void);
+  void (*lock)(void* state);
+} TesseraObjects;
 
-/* Fills tensors[i] from the i-th of `count` objects, leaving absent ones alone, and ctx->stream
- * with the current stream of the first tensor if that is on a CUDA device and current_stream is
- * there. Returns how many are absent, or -1 if one cannot be borrowed; the framework's function
- * that failed says why in its own way, so tessera_last_error does not change. */
-int tessera_borrow(const TesseraBorrower* borrower, void* sequence, int32_t count,
-                   DLTensor* tensors, TesseraContext* ctx);
+/* The function tessera_<op>, of those taking a TesseraContext, as
+ *   int (*)(const TesseraObjects* how, void* sequence, const TesseraContext* ctx, scalars...)
+ * with the scalars of tessera_<op> in its order; NULL if there is none. It keeps no object. Tensors
+ * beyond the sequence's end are absent, and ctx NULL means the framework's current stream. Returns
+ * a TesseraStatus, or -1 if nothing was run because an object could not be read. */
+typedef void (*TesseraFunction)(void);
+TesseraFunction tessera_on_objects(const char* op);
 
 /* 0 where there is no GPU, no driver, or the library was built without CUDA. */
 int tessera_num_cuda_devices(void);

@@ -4,14 +4,13 @@
 
 import threading
 from contextlib import contextmanager
-from ctypes import byref, c_void_p, sizeof
+from ctypes import byref, sizeof
 
 from . import _dlpack
-from ._frame import Frame
-from ._library import Context, Error, NotSupported, lib, operation, raise_error
+from ._library import Context, Error, NotSupported, lib, raise_error
+from ._objects import as_object, on_objects
 
 _by_type = _dlpack._by_type
-_frames = []  # those not in use
 
 
 class _Options(threading.local):
@@ -21,63 +20,67 @@ class _Options(threading.local):
 
 
 _options = _Options()
+_contexts = {}  # stream -> context; written once each, so threads may share them
 
 
 def make_op(name, arguments, writes):
-    """The C function `name` to be called with tensors, given their names and those it writes.
+    """The C function `name`, given the names of its tensors and of those it writes.
 
-    The result takes a tuple of tensors in the order of the C function, None for an absent one, and
-    then the scalars, floats as_float. Absent tensors at the end may come first among the scalars.
+    To be called with a tuple of tensors in the order of the C function, None for an absent one and
+    those at the end left out, and then the scalars, floats as_float.
     """
-    function = operation(name)
+    function = on_objects(name)
     arguments = arguments.split()
     writes = frozenset(writes.split())
 
     def run(tensors, *scalars):
         try:
-            frame = _frames.pop()
-        except IndexError:
-            frame = Frame()
-        waits = False
-        try:
-            pointers = _by_type[type(tensors[0])].borrow_all(tensors, frame)
+            framework = _by_type[type(tensors[0])]
+            objects = framework.objects(tensors)  # held until the call returns
+            if framework.finds_stream and _options.current is None:
+                context = None
+            else:
+                context = _context(framework.stream(tensors[0]))
         except Exception:  # unusual, of two frameworks, or wrong: the careful way sorts it out
-            frame.keep = []
-            addresses = _dlpack.borrow_carefully(name, arguments, writes, tensors, frame.keep)
-            pointers = [None if address is None else c_void_p(address) for address in addresses]
-            waits = _set_stream(frame.context, tensors[0])
-        if _options.current is None:
-            context = frame.context_pointer
-        else:
-            context = _with_options(frame.context)
-        status = function(*pointers, *scalars, context)  # lets other threads run
-        if status:
+            return _run_carefully(name, arguments, writes, tensors, scalars)
+        # Outside the try: an exception of a signal handler must not make the operation run twice.
+        status = function(framework.reader, as_object(objects), context, *scalars)
+        if status > 0:
             raise_error(status)
-        if waits:
-            _wait(tensors[0], frame.context)
-        frame.keep = None
-        _frames.append(frame)
+        if status:  # an object could not be read, and nothing was run
+            _run_carefully(name, arguments, writes, tensors, scalars)
 
     return run
 
 
-def _set_stream(context, tensor):
-    """The tensor's current stream goes into the context. Whether to wait for it after the call."""
-    framework = _dlpack.framework_of(tensor)
-    context.stream = stream = framework.stream(tensor)
-    return framework.waits_after and stream is not None
-
-
-def _with_options(context):
-    fields = {"stream": context.stream, **_options.current}
-    return byref(Context(sizeof(Context), **fields))
-
-
-def _wait(tensor, context):
-    stream = (_options.current or {}).get("stream", context.stream)
-    status = lib.synchronize(tensor.__dlpack_device__()[1], stream)
+def _run_carefully(name, arguments, writes, tensors, scalars):
+    """The same for tensors of any kind, or the reason why not."""
+    keep = []
+    addresses = _dlpack.borrow_carefully(name, arguments, writes, tensors, keep)
+    addresses += [None] * (len(arguments) - len(addresses))
+    framework = _dlpack.framework_of(tensors[0])
+    stream = framework.stream(tensors[0])
+    status = getattr(lib, name)(*addresses, *scalars, _context(stream))  # lets other threads run
     if status:
         raise_error(status)
+    if stream is not None and framework.waits_after:
+        stream = (_options.current or {}).get("stream", stream)
+        status = lib.synchronize(tensors[0].__dlpack_device__()[1], stream)
+        if status:
+            raise_error(status)
+
+
+def _context(stream):
+    """A pointer to the context of a call on a stream, with this thread's options."""
+    if _options.current is not None:
+        return byref(Context(sizeof(Context), **{"stream": stream, **_options.current}))
+    if stream is None:
+        return None
+    if len(_contexts) >= 1024:  # a program that makes streams without end
+        _contexts.clear()
+    return _contexts.get(stream) or _contexts.setdefault(
+        stream, byref(Context(sizeof(Context), stream))
+    )
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Each framework has an adapter: how to borrow its tensors fastest, its stream, its allocator.
 
-A borrowed tensor is an address of a DLTensor, with whatever keeps it alive in a list the caller
-holds until the call returns; `borrow_all`, the common way, takes all tensors of a call at once.
+Commonly the C side reads all tensors of a call itself, from `objects`. Otherwise they are borrowed
+one by one: a borrowed tensor is an address of a DLTensor, with whatever keeps it alive in a list
+the caller holds until the call returns.
 Adapters are looked up by the exact type of a tensor; anything else with `__dlpack__` goes through
 `borrow_any`, which also finds the words for what goes wrong.
 """
@@ -12,8 +13,8 @@ import ctypes
 import sys
 
 from ._dtypes import DLPACK, LONG_NAMES, canonical
-from ._frame import CAPSULES, DLDataType, DLDevice, DLTensor
 from ._library import Error
+from ._objects import CAPSULES, DLDataType, DLDevice, DLTensor
 
 KIND_CPU = (1, 3)  # kDLCPU, kDLCUDAHost
 KIND_CUDA = 2
@@ -52,6 +53,8 @@ class Framework:
 
     name = ""
     immutable = False
+    reader = CAPSULES  # how the C side reads `objects`
+    finds_stream = False  # the C side finds the stream, or there is none
     waits_after = False  # its other work cannot be ordered after ours, so GPU calls are waited for
 
     def export(self, tensor):
@@ -64,28 +67,21 @@ class Framework:
         keep.append(capsule)  # never consumed, so its destructor releases the tensor
         return _get_pointer(capsule, b"dltensor")
 
-    def borrow_all(self, tensors, frame):
-        """Pointers to the DLTensors of all, with the stream in the frame's context.
+    def objects(self, tensors):
+        """A tuple of what `reader` reads, for all tensors of a call.
 
         Fast; raises if one is unusual or of another framework.
         """
+        export = self.export
         capsules = []
         for tensor in tensors:
             if tensor is None:
                 capsules.append(None)
             elif _by_type[type(tensor)] is self:
-                capsules.append(self.export(tensor))
+                capsules.append(export(tensor))
             else:
                 raise Error("is of another framework")
-        return self.fill(frame, tensors[0], capsules)
-
-    def fill(self, frame, first, capsules):
-        """The end of `borrow_all`, with the capsules of all tensors."""
-        stream = self.stream(first)
-        if stream is not None:
-            frame.context.stream = stream
-        frame.keep = capsules = tuple(capsules)
-        return frame.fill(CAPSULES, capsules)
+        return tuple(capsules)
 
     def borrow_unusual(self, tensor, keep, written):
         """The same for what `borrow` refuses."""
@@ -110,6 +106,7 @@ class Framework:
 
 class NumpyFramework(Framework):
     name = "NumPy"
+    finds_stream = True
 
     def __init__(self, numpy):
         self.numpy = numpy

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 from ._call import empty, empty_like, make_op
 from ._dtypes import canonical
-from ._library import Error, as_float
+from ._library import Error
+from ._objects import as_float
 
 _activation = make_op("activation", "x up out", "out")
 _softmax = make_op("softmax", "x mask out", "out")

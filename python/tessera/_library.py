@@ -95,6 +95,7 @@ _PROTOTYPES = {
     "dequantize": (c_int, [_T] * 4 + [c_int, _T]),
     "reduce": (c_int, [_T] * 2 + [c_int, _T]),
     "argmax": (c_int, [_T] * 2 + [_T]),
+    "on_objects": (c_void_p, [c_char_p]),
     "num_cuda_devices": (c_int, []),
     "device_info": (c_int, [c_int, _T]),
     "synchronize": (c_int, [c_int, c_void_p]),
@@ -141,20 +142,16 @@ def _load():
 _cdll, path = _load()
 
 
-def _find(library, name):
-    try:
-        return library["tessera_" + name]  # a new function object each time
-    except AttributeError as error:
-        raise ImportError(f"tessera: {path} is not this package's library: {error}") from None
-
-
 class _Functions:
     """The C functions as attributes, without their prefix."""
 
 
 lib = _Functions()
 for _name, (_result, _arguments) in _PROTOTYPES.items():
-    _function = _find(_cdll, _name)
+    try:
+        _function = getattr(_cdll, "tessera_" + _name)
+    except AttributeError as _error:
+        raise ImportError(f"tessera: {path} is not this package's library: {_error}") from None
     _function.restype = _result
     _function.argtypes = _arguments
     setattr(lib, _name, _function)
@@ -165,16 +162,6 @@ for _name, (_result, _arguments) in _PROTOTYPES.items():
         )
 
 version = lib.version().decode()
-
-
-def operation(name):
-    """A C function called with what ctypes passes fastest: None, int, byref(), as_float()."""
-    return _find(_cdll, name)
-
-
-as_float = c_float.from_param
-# It reads Python objects, so it keeps the interpreter's lock; the operations let go of it.
-borrow = _find(ctypes.PyDLL(path, handle=_cdll._handle), "borrow")
 
 
 def raise_error(status):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 from ._call import empty, empty_like, make_op
 from ._dtypes import AUTO, CODES, canonical
-from ._library import as_float
+from ._objects import as_float
 
 _rms_norm = make_op(
     "rms_norm", "x weight out residual static_scale token_scale", "out residual token_scale"
@@ -39,8 +39,8 @@ def rms_norm(
     """
     if (out is not None and dtype is None and residual is None) and (
         static_scale is None and token_scale is None
-    ):  # the common call, made short: absent tensors need no borrowing
-        _rms_norm((x, weight, out), None, None, None, as_float(eps), AUTO)
+    ):  # the common call, made short
+        _rms_norm((x, weight, out), as_float(eps), AUTO)
         return out
     out, token_scale, code = _outputs("rms_norm", x, dtype, out, static_scale, token_scale)
     _rms_norm((x, weight, out, residual, static_scale, token_scale), as_float(eps), code)

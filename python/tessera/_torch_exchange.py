@@ -11,8 +11,8 @@ from torch.nn import Parameter
 from . import _dlpack
 from ._dlpack import _get_pointer, _is_valid
 from ._dtypes import LONG_NAMES
-from ._frame import make_borrower
 from ._library import Error
+from ._objects import CAPSULES, reader
 
 # Subclasses may have no memory of their own; the public protocol lets them say so.
 _EXACT = frozenset([Tensor, Parameter])
@@ -36,8 +36,8 @@ class _ExchangeApi(ctypes.Structure):
     ]
 
 
-def _find_borrower():
-    """How a frame reads tensors by the exchange table; None before PyTorch 2.10 or so."""
+def _find_table():
+    """The reader of tensors by the exchange table; None before PyTorch 2.10 or so."""
     capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None or not _is_valid(capsule, b"dlpack_exchange_api"):
         return None
@@ -45,14 +45,14 @@ def _find_borrower():
     while address:
         api = _ExchangeApi.from_address(address)
         if api.major == 1:
-            if not api.tensor_from_object:
+            if not (api.tensor_from_object and api.current_stream):
                 return None
-            return make_borrower(api.tensor_from_object, api.current_stream)
+            return reader(api.tensor_from_object, api.current_stream)
         address = api.previous
     return None
 
 
-_table = _find_borrower()
+_table = _find_table()
 
 
 def _refuse_grad():
@@ -65,9 +65,11 @@ def _refuse_grad():
 class TorchFramework(_dlpack.Framework):
     name = "PyTorch"
 
+    reader = _table or CAPSULES
+    finds_stream = _table is not None
     export = staticmethod(_to_capsule)
 
-    def borrow_all(self, tensors, frame):
+    def objects(self, tensors):
         for tensor in tensors:
             if type(tensor) in _EXACT:
                 if tensor.requires_grad and _is_grad_enabled():
@@ -75,9 +77,8 @@ class TorchFramework(_dlpack.Framework):
             elif tensor is not None:
                 raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
         if _table is not None:
-            return frame.fill(_table, tensors)
-        capsules = [None if tensor is None else _to_capsule(tensor) for tensor in tensors]
-        return self.fill(frame, tensors[0], capsules)
+            return tensors
+        return tuple([None if tensor is None else _to_capsule(tensor) for tensor in tensors])
 
     def borrow(self, tensor, keep):
         if tensor.requires_grad and _is_grad_enabled():

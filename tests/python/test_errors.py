@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -138,6 +139,77 @@ def test_a_thread_reads_its_own_message():
     for thread in threads:
         thread.join()
     assert len(messages) == 600 and all(messages)
+
+
+def test_a_call_may_be_made_from_inside_a_call():
+    class Chatty(np.ndarray):
+        def __dlpack__(self, **arguments):
+            tessera.relu(ones(3), out=np.empty(3, np.float32))
+            return super().__dlpack__(**arguments)
+
+    x, weight, out = (ones(2, 8) * 3).view(Chatty), ones(8).view(Chatty), ones(2, 8).view(Chatty)
+    for _ in range(3):  # a new type is learnt by the first call
+        out[:] = 0
+        tessera.rms_norm(x, weight, 0.0, out=out)
+        np.testing.assert_array_equal(np.asarray(out), ones(2, 8))
+
+
+def test_threads_do_not_share_tensors():
+    def run(value, results):
+        x, out = ones(2, 64) * value, ones(2, 64)
+        for _ in range(500):
+            tessera.copy(x, out=out)
+            results.append(bool((out == value).all()))
+
+    results = []
+    threads = [threading.Thread(target=run, args=(value, results)) for value in (2, 3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 1500 and all(results)
+
+
+def test_other_threads_run_during_an_operation():
+    x = np.ones((1 << 13, 1 << 12), "float32")
+    out = np.empty_like(x)
+    tessera.softmax(x, out=out)
+    spans, wakes = [], []
+
+    def work():
+        start = time.monotonic()
+        tessera.softmax(x, out=out)
+        spans.append((start, time.monotonic()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        wakes.append(time.monotonic())
+        time.sleep(0.001)
+    start, end = spans[0]
+    inside = [wake for wake in wakes if start < wake < end]
+    # While the lock is held, this thread wakes before the work and after it, never in between.
+    assert len(inside) > 3, f"woke {len(inside)} times in {end - start:.3f} s"
+
+
+def test_an_exception_of_a_signal_handler_is_not_lost():
+    signal = pytest.importorskip("signal")
+
+    def interrupt(number, frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    x = np.ones((1 << 13, 1 << 12), "float32")
+    residual, out = np.zeros_like(x), np.zeros_like(x)
+    try:
+        tessera.copy(x, out=out)
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        with pytest.raises(TimeoutError):
+            tessera.rms_norm(x, np.ones(1 << 12, "float32"), residual=residual, out=out)
+            time.sleep(1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert residual.max() <= 1  # added once at most
 
 
 def test_anything_with_dlpack_is_taken():

@@ -1,0 +1,155 @@
+// Operations on the objects of a framework, here one made of a few functions.
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/c_api/dl_tensor.h"
+
+namespace tessera::testing {
+namespace {
+
+using Objects = std::vector<void*>;
+
+int absent;
+int stream;
+int num_stream_questions;
+int num_locks_held;
+int num_errors_cleared;
+
+intptr_t size(void* sequence) {
+  return static_cast<intptr_t>(static_cast<Objects*>(sequence)->size());
+}
+
+void* item(void* sequence, intptr_t index) {
+  return (*static_cast<Objects*>(sequence))[static_cast<size_t>(index)];
+}
+
+// An object is a DLManagedTensor; one without dimensions cannot be exported.
+int tensor_from_object(void* object, DLTensor* tensor) {
+  *tensor = static_cast<DLManagedTensor*>(object)->dl_tensor;
+  return tensor->ndim == 0 ? -1 : 0;
+}
+
+void* capsule_pointer(void* capsule, const char* name) {
+  const bool is_sound = static_cast<DLManagedTensor*>(capsule)->dl_tensor.ndim > 0;
+  return is_sound && std::strcmp(name, "dltensor") == 0 ? capsule : nullptr;
+}
+
+int current_stream(int32_t device_type, int32_t device_id, void** answer) {
+  ++num_stream_questions;
+  EXPECT_EQ(device_type, kDLCUDA);
+  *answer = &stream;
+  return device_id == 5 ? -1 : 0;
+}
+
+void clear_error() { ++num_errors_cleared; }
+
+void* unlock() {
+  --num_locks_held;
+  return &num_locks_held;
+}
+
+void lock(void* state) {
+  EXPECT_EQ(state, &num_locks_held);
+  ++num_locks_held;
+}
+
+// out = x on two objects, unless a test changes something.
+struct ObjectsTest : ::testing::Test {
+  ObjectsTest() {
+    x_object.dl_tensor = x.dl;
+    out_object.dl_tensor = out.dl;
+    num_stream_questions = 0;
+    num_locks_held = 1;
+    num_errors_cleared = 0;
+  }
+  ~ObjectsTest() override { EXPECT_EQ(num_locks_held, 1); }
+
+  int copy(Objects objects, const TesseraContext* ctx = nullptr) {
+    using Copy = int (*)(const TesseraObjects*, void*, const TesseraContext*);
+    return reinterpret_cast<Copy>(tessera_on_objects("copy"))(&how, &objects, ctx);
+  }
+  int copy() { return copy({&x_object, &out_object}); }
+
+  Array<float> x{{1, 2}, {3, 4}};
+  Array<float> out{{1, 2}};
+  DLManagedTensor x_object{};
+  DLManagedTensor out_object{};
+  TesseraObjects how{
+      sizeof(TesseraObjects), size,        item,   &absent, tensor_from_object, current_stream,
+      capsule_pointer,        clear_error, unlock, lock};
+};
+
+TEST_F(ObjectsTest, AreReadByAnExchangeTable) {
+  how.capsule_pointer = nullptr;
+  EXPECT_EQ(copy(), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(out.values, x.values);
+}
+
+TEST_F(ObjectsTest, AreReadAsCapsulesWithoutOne) {
+  how.tensor_from_object = nullptr;
+  EXPECT_EQ(copy(), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(out.values, x.values);
+}
+
+TEST_F(ObjectsTest, MayBeAbsentInTheMiddleAndAtTheEnd) {
+  using Softmax = int (*)(const TesseraObjects*, void*, const TesseraContext*, float);
+  const auto softmax = reinterpret_cast<Softmax>(tessera_on_objects("softmax"));
+  Objects objects{&x_object, &absent, &out_object};
+  EXPECT_EQ(softmax(&how, &objects, nullptr, 0.0f), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(out.values, std::vector<float>(2, 0.5f));
+  EXPECT_EQ(copy({&x_object}), TESSERA_ERROR);
+  EXPECT_EQ(std::string(tessera_last_error()).find("copy: out is NULL"), 0u);
+}
+
+TEST_F(ObjectsTest, ThatCannotBeReadRunNothing) {
+  x_object.dl_tensor.ndim = 0;
+  EXPECT_EQ(copy(), -1);
+  how.tensor_from_object = nullptr;
+  EXPECT_EQ(copy(), -1);
+  x_object.dl_tensor = x.dl;
+  EXPECT_EQ(copy({&x_object, nullptr}), -1);
+  EXPECT_EQ(copy({&x_object, &out_object, &out_object}), -1);
+  EXPECT_EQ(num_errors_cleared, 4);
+  how.struct_size = 0;
+  EXPECT_EQ(copy(), -1);
+  EXPECT_EQ(out.values, std::vector<float>(2));
+}
+
+TEST_F(ObjectsTest, AskForTheirStreamOnAGpuOnly) {
+  EXPECT_EQ(copy(), TESSERA_OK);
+  EXPECT_EQ(num_stream_questions, 0);
+  // Device 5 has no stream, so nothing runs there; with a context nobody asks, and the operation
+  // itself refuses tensors on two devices.
+  x_object.dl_tensor.device = {kDLCUDA, 5};
+  EXPECT_EQ(copy(), -1);
+  EXPECT_EQ(num_stream_questions, 1);
+  TesseraContext ctx{};
+  ctx.struct_size = sizeof ctx;
+  EXPECT_EQ(copy({&x_object, &out_object}, &ctx), TESSERA_ERROR);
+  EXPECT_EQ(num_stream_questions, 1);
+  how.current_stream = nullptr;
+  EXPECT_EQ(copy(), TESSERA_ERROR);
+}
+
+TEST_F(ObjectsTest, TakeAContext) {
+  TesseraContext ctx{};
+  ctx.struct_size = sizeof ctx;
+  ctx.check_only = 1;
+  EXPECT_EQ(copy({&x_object, &out_object}, &ctx), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(out.values, std::vector<float>(2));
+}
+
+TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
+  for (const char* op : {"rms_norm", "layer_norm", "rope", "activation", "softmax", "embedding",
+                         "copy", "quantize", "dequantize", "reduce", "argmax"}) {
+    EXPECT_NE(tessera_on_objects(op), nullptr) << op;
+  }
+  EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera::testing

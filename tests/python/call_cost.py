@@ -1,0 +1,51 @@
+# Where the time of a small call goes, for the cost tests of every framework.
+# SPDX-License-Identifier: MIT
+import ctypes
+import statistics
+import time
+from dataclasses import dataclass
+
+import tessera
+from tessera import _dlpack
+from tessera._library import Context, lib
+
+
+def microseconds(call, before=lambda: None, batches=300, calls=100):
+    """The median over batches of the mean time of a call; `before` runs ahead of each batch."""
+    times = []
+    for _ in range(batches):
+        before()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - start) / calls * 1e6)
+    return statistics.median(times)
+
+
+@dataclass
+class Cost:
+    whole: float  # the call as a user makes it
+    empty: float  # the same with no rows: everything but the work, or its launch
+    bare: float  # the C function by ctypes, given DLTensors made before
+
+    def __str__(self):
+        return (
+            f"{self.whole:.2f} us in all, {self.empty:.2f} us with no rows (so "
+            f"{self.whole - self.empty:.2f} us of work or launch); the C function alone, "
+            f"by ctypes: {self.bare:.2f} us"
+        )
+
+
+def breakdown(x, weight, out, stream=None, before=lambda: None):
+    """What rms_norm(x, weight, out=out) costs; `stream` is the address of that of the tensors."""
+    keep = []
+    framework = _dlpack.framework_of(x)
+    pointers = [framework.borrow(tensor, keep) for tensor in (x, weight, out)]
+    context = Context(ctypes.sizeof(Context), stream)
+    address = ctypes.addressof(context)
+    no_x, no_out = x[:0], out[:0]
+    return Cost(
+        microseconds(lambda: tessera.rms_norm(x, weight, out=out), before),
+        microseconds(lambda: tessera.rms_norm(no_x, weight, out=no_out), before),
+        microseconds(lambda: lib.rms_norm(*pointers, None, None, None, 1e-5, 0, address), before),
+    )
