@@ -79,4 +79,7 @@ def on_objects(name):
 
     It holds the interpreter's lock but for the operation itself.
     """
-    return ctypes.PYFUNCTYPE(ctypes.c_int)(lib.on_objects(name.encode()))
+    address = lib.on_objects(name.encode())
+    if not address:
+        raise ImportError(f"libtessera.so has no {name} on Python objects")
+    return ctypes.PYFUNCTYPE(ctypes.c_int)(address)

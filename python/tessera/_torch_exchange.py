@@ -62,6 +62,10 @@ def _refuse_grad():
     )
 
 
+def _refuse_lazy():  # its memory holds what is yet to be conjugated or negated
+    raise Error("is lazily conjugated or negated; call resolve_conj() or resolve_neg()")
+
+
 class TorchFramework(_dlpack.Framework):
     name = "PyTorch"
 
@@ -74,6 +78,8 @@ class TorchFramework(_dlpack.Framework):
             if type(tensor) in _EXACT:
                 if tensor.requires_grad and _is_grad_enabled():
                     _refuse_grad()
+                if tensor.is_neg():
+                    _refuse_lazy()
             elif tensor is not None:
                 raise Error("is a subclass of torch.Tensor, or no tensor of PyTorch")
         if _table is not None:
@@ -83,6 +89,8 @@ class TorchFramework(_dlpack.Framework):
     def borrow(self, tensor, keep):
         if tensor.requires_grad and _is_grad_enabled():
             _refuse_grad()
+        if tensor.is_neg():
+            _refuse_lazy()
         if type(tensor) in _EXACT:
             return super().borrow(tensor, keep)
         return _dlpack.borrow_any(tensor.detach(), keep, False, self.stream(tensor) or 0)
@@ -91,7 +99,7 @@ class TorchFramework(_dlpack.Framework):
         if tensor.layout != torch.strided:
             raise Error(f"has layout {tensor.layout}; want a strided tensor")
         if tensor.is_conj() or tensor.is_neg():
-            raise Error("is lazily conjugated or negated; call resolve_conj() or resolve_neg()")
+            _refuse_lazy()
         device = (1, 0)
         if tensor.is_cuda:
             device = (_dlpack.KIND_CUDA, tensor.get_device())

@@ -23,6 +23,13 @@ def test_fp8_is_stored_in_bytes_where_pytorch_has_no_such_type():
     assert q.dtype == torch.uint8 and q.tolist() == [[0x7E, 0xB8]] and scale.tolist() == [[1.0]]
 
 
+def test_a_lazily_negated_tensor_is_refused():
+    x = torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag  # holds 2 and -4, and stands for -2 and 4
+    with pytest.raises(tessera.Error, match="copy: x is lazily conjugated or negated"):
+        tessera.copy(x)
+    assert tessera.copy(x.resolve_neg()).tolist() == [[-2, 4]]
+
+
 def test_a_parameter_is_taken_without_grad():
     x, weight = torch.ones(2, 4), torch.nn.Parameter(torch.ones(4))
     with pytest.raises(tessera.Error, match="rms_norm: weight requires grad.*no_grad"):
