@@ -21,7 +21,7 @@ using tile::Swizzle;
 using tile::TensorMapSpec;
 using tile::ptx::Coord;
 
-enum class BoxOut { store, reduce_add };
+enum class BoxOut { nothing, store, reduce_add };
 
 template <int kRank>
 struct TensorCopyParams {
@@ -93,7 +93,7 @@ std::vector<uint8_t> copy_box(const TensorMapSpec& from, const TensorMapSpec& to
                                        at,
                                        raw.data(),
                                        static_cast<int>(bytes),
-                                       stores_from(at)};
+                                       kOut != BoxOut::nothing && stores_from(at)};
   kernels::launch(tensor_copy_sm90_kernel<kRank, kOut, kHinted>,
                   {.grid = dim3(1), .block = dim3(128), .shared_bytes = static_cast<size_t>(bytes)},
                   params, Context{});

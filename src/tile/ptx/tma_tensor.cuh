@@ -3,9 +3,12 @@
 //
 // A map comes from tensor_map.h and reaches the kernel as a const __grid_constant__ parameter.
 // Coordinates count elements, innermost dimension first; elements outside the tensor load as zeros
-// and are not stored. Seen on the H200: a load may start at a negative coordinate, but a store that
-// does, and a prefetch of a box wholly outside, is an illegal instruction. Shared memory is aligned
-// to 128 bytes, or to the swizzle's repeat.
+// and are not stored. Shared memory is aligned to 128 bytes, or to the swizzle's repeat.
+//
+// Seen on the H200, where each is an illegal instruction: an innermost coordinate that is no
+// multiple of 16 bytes; a store at a negative coordinate (a load may begin there). And a store
+// clips the innermost dimension in steps of 16 bytes: where rows are no multiple of that long, it
+// writes into what pads them.
 #pragma once
 
 #include <cuda.h>
