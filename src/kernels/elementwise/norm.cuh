@@ -79,8 +79,7 @@ __global__ void __launch_bounds__(kNormMaxThreads, 1)
 
 // The same for rows of any length (kIsWhole) and any alignment, walked in steps of a block: once
 // for each statistic, and once more to write. These are rare, so this one is kept simple: what it
-// reads again comes from L2. It folds in the order of norm_kernel, so that the bits of a row do
-// not depend on where the row lies.
+// reads again comes from L2. It folds in the order of norm_kernel.
 template <class Arch, class Kind, class In, class Out, bool kIsWhole>
 __global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads, 1)
     norm_long_kernel(const __grid_constant__ NormParams p) {
