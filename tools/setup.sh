@@ -14,6 +14,9 @@ build_packages="
   nlohmann-json3-dev
   libcli11-dev
   libdlpack-dev
+  libhwy-dev
+  libpcre2-dev
+  libutf8proc-dev
 "
 test_packages="
   python3
