@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the distribution's packages a build or a test run needs. Costs milliseconds when nothing
-# is missing. Usage: tools/setup.sh build|test
+# Installs the distribution's packages a build, a test run or fuzzing needs. Costs milliseconds when
+# nothing is missing. Usage: tools/setup.sh build|test|fuzz
 # SPDX-License-Identifier: MIT
 set -eu
 
@@ -27,6 +27,11 @@ test_packages="
   python3-numpy
   python3-pytest
 "
+fuzz_packages="
+  clang
+  libclang-rt-dev
+  libomp-dev
+"
 # Not in every release. Without ccache a rebuild is slower; without the others their tests say why
 # they skip.
 optional_build_packages="
@@ -43,6 +48,8 @@ if [ "${1:-build}" = test ]; then
   required="$required $test_packages"
   optional="$optional $optional_test_packages"
 fi
+
+if [ "${1:-build}" = fuzz ]; then required="$required $fuzz_packages"; fi
 
 check_cmake() {
   version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')

@@ -1,0 +1,36 @@
+#!/bin/bash
+# Builds the fuzz targets with clang and runs each for a while. Exit status 1: something was found.
+# Usage: tools/fuzz.sh [SECONDS] [TARGET...]
+# SPDX-License-Identifier: MIT
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-60}
+shift || true
+targets=("$@")
+if [[ ${#targets[@]} -eq 0 ]]; then
+  targets=(safetensors config tokenizer_json tokenizer chat_template)
+fi
+
+sh tools/setup.sh fuzz
+mkdir -p build/fuzz/findings
+cmake --preset fuzz >build/fuzz/configure.log 2>&1 || { cat build/fuzz/configure.log && exit 1; }
+cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"
+
+status=0
+for target in "${targets[@]}"; do
+  # New inputs go to the first folder; the corpus in the tree is only read.
+  found=build/fuzz/found/$target
+  mkdir -p "$found"
+  log=build/fuzz/$target.log
+  dictionary=fuzz/dictionaries/$target.dict
+  options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+           -artifact_prefix="build/fuzz/findings/$target-")
+  if [[ -f $dictionary ]]; then options+=(-dict="$dictionary"); fi
+  result=ok
+  build/fuzz/fuzz/fuzz_"$target" "${options[@]}" "$found" fuzz/corpus/"$target" \
+    >"$log" 2>&1 || { result="FOUND SOMETHING: $log" && status=1; }
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+  printf '%-16s %10s runs in %4d s  %s\n' "$target" "${runs:-?}" "$seconds" "$result"
+done
+exit $status
