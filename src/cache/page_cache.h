@@ -19,9 +19,11 @@ struct PageList {
   int64_t num_tokens = 0;   // that the pages are meant to hold; the last page may be part empty
   int64_t num_indexed = 0;  // leading full pages the prefix index has been told of
   Digest last_digest = {};  // of page num_indexed - 1: where the chain goes on
+  int64_t epoch = 0;        // how often the index had been cleared when the list began
 };
 
-// The contents of `source` must be copied to `target` before target is written.
+// The contents of `source` must be copied to `target` before the step writes any page. A page may
+// be the source of one copy and the target of a later one, so copies are made in the order given.
 struct PageCopy {
   PageId source = 0;
   PageId target = 0;
@@ -50,33 +52,46 @@ struct CacheOptions {
   int64_t page_size = 16;
   bool use_prefix_index = true;
   std::array<uint64_t, 2> hash_key = {};  // random per process, so that nobody can aim a collision
+  int digest_bits = 128;                  // fewer make collisions common, for tests
 };
 
 // Every change keeps: num_held + num_idle + num_free == num_pages; a page's reference count is the
 // number of lists it is in; a page that more than one list holds is never handed out for writing.
+// Rows at or after a list's num_tokens are the ones it will write: full pages never are, shared or
+// not, and a part-filled page that others hold too is copied by the grow that goes on in it.
+//
+// Free pages are used first, then the idle page released longest ago, which leaves the index. A
+// list releases its last page first, so the tail of a sequence goes before the head that others
+// are likelier to share. Every operation costs O(1) a page it touches; see prefix_index.h for hits.
 class PageCache {
  public:
   explicit PageCache(const CacheOptions& options);
 
   // How much of `tokens` the index holds, up to all but the last token; changes nothing.
   PrefixMatch find_prefix(std::span<const int32_t> tokens, std::string_view salt) const;
-  // The same, and `list` (which must be empty) takes the pages.
+  // The same, and `list` (which must be empty) takes the pages: idle ones are held again.
   int64_t take_prefix(std::span<const int32_t> tokens, std::string_view salt, PageList& list);
 
-  // Pages that growing `list` to `num_tokens` would take, a copy of a shared last page included.
+  // Pages out of num_available() that growing `list` to `num_tokens` would take, a copy of a shared
+  // last page included.
   int64_t pages_to_grow(const PageList& list, int64_t num_tokens) const;
   // Free pages and idle ones: what growing may use.
   int64_t num_available() const;
   // Makes room for `num_tokens` in all, pages that will be written being the list's alone. False,
   // with nothing changed, when there are not enough pages. Copies to make are added to `copies`.
+  // Nothing happens where the list has the room already: lists do not shrink.
   bool grow(PageList& list, int64_t num_tokens, std::vector<PageCopy>& copies);
 
-  // Tells the index of pages that are full of `tokens` (all of the sequence's, from its start).
+  // Tells the index of pages that are full of `tokens`: the sequence's from its start, as far as
+  // they are written, under one salt from the first call to the last. A page whose contents are
+  // indexed under another page stays the list's own, unindexed, and is free once released.
   void index_full_pages(PageList& list, std::span<const int32_t> tokens, std::string_view salt);
   // A second list over the same pages.
   PageList fork(const PageList& list);
   void release(PageList& list);  // leaves it empty
-  void clear_index();            // forgets every prefix; idle pages become free
+  // Forgets every prefix: idle pages become free. Lists begun before are never indexed again, so
+  // that nothing computed before the call is found after it.
+  void clear_index();
 
   int64_t page_size() const { return options_.page_size; }
   CacheStats stats() const;
@@ -84,9 +99,18 @@ class PageCache {
   void check(std::span<const PageList* const> all_lists) const;
 
  private:
+  // Calls visit(page, key) for each leading full page of `tokens` that the index holds.
+  template <class Visit>
+  void walk_prefix(std::span<const int32_t> tokens, std::string_view salt, Visit&& visit) const;
+  int64_t pages_for(int64_t num_tokens) const;
+  bool must_copy_last(const PageList& list) const;
+  PageId take_page();
+  void check_list(const PageList& list) const;
+
   CacheOptions options_;
   PagePool pool_;
   PrefixIndex index_;
+  int64_t epoch_ = 0;
   int64_t num_lookup_tokens_ = 0;
   int64_t num_hit_tokens_ = 0;
   int64_t num_evictions_ = 0;

@@ -1,5 +1,5 @@
-// Finds pages by what they hold: a keyed 128-bit hash chain over full pages, checked token by
-// token. SPDX-License-Identifier: MIT
+// Finds pages by what they hold: a keyed hash chain over full pages, checked token by token.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <array>
@@ -11,30 +11,45 @@
 #include <vector>
 
 #include "cache/page_pool.h"
+#include "cache/siphash.h"
 
 namespace tessera::cache {
 
-struct Digest {
-  uint64_t low = 0;
-  uint64_t high = 0;
-  bool operator==(const Digest&) const = default;
+// A full page named by what it holds: its tokens, and all that came before them.
+struct PageKey {
+  Digest digest;  // of parent and tokens
+  Digest parent;  // digest of the page before, or the root of a salt
+  std::span<const int32_t> tokens;
 };
 
-// A page's digest covers its tokens and the digest of the page before it, so equal digests mean
-// equal prefixes; the first page's parent is the digest of the salt.
+// inserted: found from now on. present: the same contents are indexed, under this page or another.
+// collides: other contents have the digest; nothing changed, and the chain must not go on from it.
+enum class InsertResult : uint8_t { inserted, present, collides };
+
+// A page's digest covers its tokens and the digest of the page before it, so it stands for the
+// whole prefix; the first page's parent is the root of the salt. A hit is a hit only if digest,
+// parent and tokens all agree, so contexts could be mixed only through two different prefixes with
+// equal digests: 128 bits under a secret key, 2^-49 for any pair among 2^40 pages.
+//
+// A page may leave the index before the pages that follow it. Those stay: their digests still name
+// their contents, and a walk reaches them again once the page before is inserted anew.
 class PrefixIndex {
  public:
-  PrefixIndex(int64_t num_pages, int64_t page_size, std::array<uint64_t, 2> hash_key);
+  // Fewer digest bits make collisions common, for tests.
+  PrefixIndex(int64_t num_pages, int64_t page_size, std::array<uint64_t, 2> hash_key,
+              int digest_bits = 128);
 
   Digest root(std::string_view salt) const;
-  Digest extend(const Digest& parent, std::span<const int32_t> page_tokens) const;
-  // The page holding these tokens after that parent; hash, parent and tokens all compared.
-  std::optional<PageId> find(const Digest& parent, std::span<const int32_t> page_tokens) const;
-  // False, changing nothing, where the same contents are indexed under another page already.
-  bool insert(PageId page, const Digest& parent, std::span<const int32_t> page_tokens);
+  // The key refers to `page_tokens`, which must outlive it.
+  PageKey key(const Digest& parent, std::span<const int32_t> page_tokens) const;
+  std::optional<PageId> find(const PageKey& key) const;
+  // Refuses a page that is indexed with other contents.
+  InsertResult insert(PageId page, const PageKey& key);
   bool has(PageId page) const;
   void remove(PageId page);
-  int64_t size() const;
+  void clear();
+  int64_t size() const { return static_cast<int64_t>(pages_.size()); }
+  void check() const;  // refuses if the table and the entries disagree; walks everything
 
  private:
   struct Hasher {
@@ -45,8 +60,13 @@ class PrefixIndex {
     Digest parent;
     bool is_used = false;
   };
+  Digest shortened(Digest digest) const;
+  bool holds(PageId page, const PageKey& key) const;
+  std::span<const int32_t> tokens_of(PageId page) const;
+
   int64_t page_size_;
   std::array<uint64_t, 2> hash_key_;
+  int digest_bits_;
   std::vector<Entry> entries_;   // [num_pages]
   std::vector<int32_t> tokens_;  // [num_pages, page_size]
   std::unordered_map<Digest, PageId, Hasher> pages_;
