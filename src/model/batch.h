@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "tessera/core/context.h"
@@ -18,7 +20,8 @@ struct Batch {
   TensorView slots;         // [tokens]: page * page_size + row, where keys and values go
   TensorView page_table;    // [batch, max_pages]
   TensorView seq_lens;      // [batch]: after this step
-  TensorView query_starts;  // [batch + 1]
+  TensorView query_starts;  // [batch + 1]: the first token of each sequence, and num_tokens()
+  TensorView chunk_starts;  // [batch - num_decodes + 1]: the same for the chunks, from 0
   TensorView logit_rows;    // [num_logits]: the tokens whose logits are wanted, ascending
   int64_t num_decodes = 0;
 
@@ -26,7 +29,7 @@ struct Batch {
   int64_t batch() const { return seq_lens.size(0); }
 };
 
-// The same on the host, as the engine fills it.
+// The same on the host, as the engine fills it. What it keeps from step to step is memory only.
 struct HostBatch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
@@ -47,18 +50,26 @@ struct BatchLimits {
   int64_t batch = 0;
   int64_t max_pages = 0;  // of one sequence
   int64_t logits = 0;
+  int64_t max_positions =
+      0;  // of one sequence: the model's table of angles; 0: all it was made for
 };
 
-// Device memory for a Batch, filled from a HostBatch with nothing allocated.
+// Device memory for a Batch, filled from a HostBatch by one copy and with nothing allocated.
 class BatchBuffers {
  public:
   BatchBuffers(const BatchLimits& limits, Device device);
-  // Refuses what is beyond the limits. The views stay good until the next upload.
+  // Refuses what is beyond the limits or disagrees with itself. The views stay good until the next
+  // upload, which waits on nothing: it is ordered on the stream.
   Batch upload(const HostBatch& host, const Context& ctx);
 
  private:
+  // The next part of the staging memory, filled with `values`, as a view of the device's.
+  TensorView stage(std::span<const int32_t> values, std::initializer_list<int64_t> shape);
+
   BatchLimits limits_;
-  Tensor tokens_, positions_, slots_, page_table_, seq_lens_, query_starts_, logit_rows_;
+  Tensor memory_;                 // i32: all parts one after the other
+  std::vector<int32_t> staging_;  // the same on the host
+  int64_t used_ = 0;
 };
 
 }  // namespace tessera::model

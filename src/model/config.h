@@ -18,6 +18,16 @@ namespace tessera::model {
 enum class Architecture : uint8_t { llama, mistral, qwen2 };
 std::string_view name(Architecture architecture);  // "llama"
 
+// What parse_config accepts at most. Far beyond any model there is, and small enough that every
+// product of sizes fits in 64 bits, so that a hostile file is refused before memory is asked for.
+inline constexpr int64_t kMaxLayers = 1024;
+inline constexpr int64_t kMaxHidden = 1 << 18;
+inline constexpr int64_t kMaxInter = 1 << 20;
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxHeadDim = 1024;
+inline constexpr int64_t kMaxVocab = 1 << 24;
+inline constexpr int64_t kMaxPositions = 1 << 26;
+
 struct ModelConfig {
   Architecture architecture = Architecture::llama;
   int64_t num_layers = 0;
@@ -27,7 +37,7 @@ struct ModelConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t vocab = 0;
-  int64_t max_positions = 0;  // the longest context the model was made for
+  int64_t max_positions = 0;  // the longest context the model was made for, scaling included
   double rope_theta = 10000.0;
   RopeScaling rope_scaling = {};
   float norm_eps = 1e-5f;
@@ -49,9 +59,11 @@ struct ModelConfig {
 };
 
 // Refuses, naming the key and showing its value, what is missing, out of range or not supported.
-// `origin` is what messages call the text: the file's name.
+// `origin` is what messages call the text: the file's name. Reads both spellings of RoPE: the key
+// rope_parameters, or rope_theta and rope_scaling.
 ModelConfig parse_config(std::string_view json, std::string_view origin);
-// config.json of a folder; generation_config.json, where there is one, may add stop tokens.
+// config.json of a folder; generation_config.json, where there is one, may add stop tokens. Files
+// of more than 1 MiB are refused.
 ModelConfig load_config(const std::filesystem::path& folder);
 
 // Shapes by name for benches with random weights: "llama3-8b", "llama3.2-1b", "tessera-13m", ...

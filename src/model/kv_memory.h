@@ -1,5 +1,5 @@
-// The memory of a paged KV cache: every layer's keys and values. Who owns which page is
-// src/cache's. SPDX-License-Identifier: MIT
+// The memory of a paged KV cache: every layer's keys and values. src/cache says whose a page is.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace tessera::model {
 
 class KvMemory {
  public:
-  // num_kv_heads is this rank's share.
+  // num_kv_heads is this rank's share. The memory starts as zeros: a kernel may read the rows of a
+  // page beyond a sequence, as long as it gives them no weight.
   KvMemory(const ModelConfig& config, int64_t num_kv_heads, int64_t num_pages, int64_t page_size,
            DType dtype, Device device);
 
@@ -23,12 +24,15 @@ class KvMemory {
   int64_t num_pages() const { return num_pages_; }
   int64_t page_size() const { return page_size_; }
   int64_t size_bytes() const { return memory_.size_bytes(); }
-  // Copies whole pages, every layer: {source, target}. At most kMaxCopies a call go in one go.
+  // Copies whole pages, every layer: {source, target}. No target is also a source. Pages beyond the
+  // memory are refused.
   void copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, const Context& ctx);
 
  private:
-  Tensor memory_;  // [num_layers, 2, num_pages, page_size, num_kv_heads, head_dim]
-  Tensor copy_lists_;
+  TensorView pages(int64_t layer, int64_t which) const;  // 0: keys, 1: values
+
+  Tensor memory_;      // [num_layers, 2, num_pages, page_size, num_kv_heads, head_dim]
+  Tensor copy_lists_;  // i32 [2, a fixed number]: sources and targets of one launch
   int64_t num_pages_ = 0;
   int64_t page_size_ = 0;
 };

@@ -14,6 +14,7 @@ namespace tessera::model {
 class Llama {
  public:
   // Takes the weights; keeps `communicator` by reference. All memory a step needs is taken here.
+  // The weights are this rank's share, made with the communicator's rank and size.
   Llama(ModelConfig config, LlamaWeights weights, DType dtype, Device device,
         const BatchLimits& limits, dist::Communicator& communicator);
 
@@ -25,11 +26,17 @@ class Llama {
   const BatchLimits& limits() const { return limits_; }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
-  int64_t num_kv_heads() const;  // of this rank
+  int64_t num_kv_heads() const { return config_.num_kv_heads / communicator_.size(); }  // its share
   int64_t weight_bytes() const { return weights_.size_bytes(); }
   int64_t activation_bytes() const;
 
  private:
+  void attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvMemory& kv,
+              const Context& ctx);
+  void run_layer(const Batch& batch, int64_t layer, KvMemory& kv, const Context& ctx);
+  TensorView compute_logits(const Batch& batch, const Context& ctx);
+  void check(const Batch& batch, const KvMemory& kv) const;
+
   ModelConfig config_;
   LlamaWeights weights_;
   DType dtype_;
@@ -37,8 +44,16 @@ class Llama {
   BatchLimits limits_;
   dist::Communicator& communicator_;
   Tensor rope_table_;
-  // Activations, each for limits_.tokens rows; see llama.cpp for who writes which.
-  Tensor hidden_, normed_, qkv_, attended_, gate_up_, last_, logits_part_, logits_;
+  // Activations of one step, limits_.tokens rows each, then those of the logits' rows.
+  Tensor hidden_;       // [tokens, hidden]: the residual stream
+  Tensor normed_;       // [tokens, hidden]: what a block reads, then what it adds to the stream
+  Tensor qkv_;          // [tokens, (num_heads + 2 num_kv_heads) * head_dim]
+  Tensor attended_;     // [tokens, num_heads * head_dim]
+  Tensor gate_up_;      // [tokens, 2 inter]
+  Tensor last_;         // [logits, hidden]: hidden_ of the rows whose logits are wanted
+  Tensor last_normed_;  // [logits, hidden]: likewise normed_
+  Tensor logits_part_;  // f32 [logits, vocab / ranks]
+  Tensor logits_;       // f32 [logits, vocab]; empty in a world of one, whose part is the whole
 };
 
 }  // namespace tessera::model

@@ -1,0 +1,128 @@
+// Batches from the host to the device: checked, packed, and copied in one go.
+// SPDX-License-Identifier: MIT
+#include "model/batch.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::model {
+namespace {
+
+// Parts begin on cache lines.
+constexpr int64_t kAlignment = 16;
+
+constexpr int64_t align_up(int64_t count) {
+  return (count + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+int64_t capacity(const BatchLimits& limits) {
+  int64_t total = 3 * align_up(limits.tokens) + align_up(limits.batch);
+  total += align_up(limits.batch * limits.max_pages) + 2 * align_up(limits.batch + 1);
+  return total + align_up(limits.logits);
+}
+
+void check_limits(const BatchLimits& limits) {
+  if (limits.tokens < 1 || limits.batch < 1 || limits.max_pages < 1 || limits.logits < 0) {
+    fail(concat("BatchBuffers: limits are tokens ", limits.tokens, ", batch ", limits.batch,
+                ", max_pages ", limits.max_pages, ", logits ", limits.logits,
+                "; all but logits must be at least 1"));
+  }
+}
+
+void check_limit(std::string_view what, size_t count, int64_t limit) {
+  if (static_cast<int64_t>(count) <= limit) return;
+  fail(concat("Batch: ", what, " is ", count, " and the limit ", limit, "; plan a smaller step"));
+}
+
+void check_count(std::string_view what, size_t count, size_t want) {
+  if (count != want) fail(concat("Batch: ", what, " has ", count, " entries; it must have ", want));
+}
+
+void check_rows(const HostBatch& host) {
+  const auto num_tokens = static_cast<int32_t>(host.tokens.size());
+  const std::vector<int32_t>& starts = host.query_starts;
+  if (starts.front() != 0 || starts.back() != num_tokens || !std::ranges::is_sorted(starts)) {
+    fail(concat("Batch: query_starts goes from ", starts.front(), " to ", starts.back(),
+                "; it must ascend from 0 to ", num_tokens, ", the number of tokens"));
+  }
+  const int64_t num_decodes = host.num_decodes;
+  if (num_decodes < 0 || num_decodes >= static_cast<int64_t>(starts.size()) ||
+      starts[static_cast<size_t>(num_decodes)] != num_decodes) {
+    fail(concat("Batch: num_decodes is ", num_decodes,
+                "; the first num_decodes sequences must have one token each"));
+  }
+  for (const int32_t row : host.logit_rows) {
+    if (row >= 0 && row < num_tokens) continue;
+    fail(concat("Batch: logit_rows has ", row, "; the step has ", num_tokens, " tokens"));
+  }
+}
+
+void check_host(const HostBatch& host, const BatchLimits& limits) {
+  check_limit("num_tokens", host.tokens.size(), limits.tokens);
+  check_limit("batch", host.seq_lens.size(), limits.batch);
+  check_limit("num_logits", host.logit_rows.size(), limits.logits);
+  if (host.max_pages < 0) fail(concat("Batch: max_pages is ", host.max_pages));
+  check_limit("max_pages", static_cast<size_t>(host.max_pages), limits.max_pages);
+  check_count("positions", host.positions.size(), host.tokens.size());
+  check_count("slots", host.slots.size(), host.tokens.size());
+  check_count("query_starts", host.query_starts.size(), host.seq_lens.size() + 1);
+  check_count("page_table", host.page_table.size(),
+              host.seq_lens.size() * static_cast<size_t>(host.max_pages));
+  check_rows(host);
+}
+
+}  // namespace
+
+void HostBatch::clear() {
+  for (std::vector<int32_t>* values :
+       {&tokens, &positions, &slots, &page_table, &seq_lens, &query_starts, &logit_rows}) {
+    values->clear();
+  }
+  max_pages = 0;
+  num_decodes = 0;
+}
+
+BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device) : limits_(limits) {
+  check_limits(limits);
+  memory_ = Tensor(DType::i32, {capacity(limits)}, device);
+  staging_.resize(static_cast<size_t>(capacity(limits)));
+}
+
+TensorView BatchBuffers::stage(std::span<const int32_t> values,
+                               std::initializer_list<int64_t> shape) {
+  std::ranges::copy(values, staging_.begin() + used_);
+  void* data = memory_.view().as<int32_t>() + used_;
+  used_ += align_up(static_cast<int64_t>(values.size()));
+  return TensorView::contiguous(data, DType::i32, shape, memory_.view().device);
+}
+
+Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
+  check_host(host, limits_);
+  const auto num_tokens = static_cast<int64_t>(host.tokens.size());
+  const auto batch_size = static_cast<int64_t>(host.seq_lens.size());
+  const int64_t num_chunks = batch_size - host.num_decodes;
+  used_ = 0;
+  Batch batch;
+  batch.num_decodes = host.num_decodes;
+  batch.tokens = stage(host.tokens, {num_tokens});
+  batch.positions = stage(host.positions, {num_tokens});
+  batch.slots = stage(host.slots, {num_tokens});
+  batch.page_table = stage(host.page_table, {batch_size, host.max_pages});
+  batch.seq_lens = stage(host.seq_lens, {batch_size});
+  batch.query_starts = stage(host.query_starts, {batch_size + 1});
+  const std::span<const int32_t> starts(host.query_starts);
+  const int64_t chunk_begin = used_;
+  batch.chunk_starts =
+      stage(starts.subspan(static_cast<size_t>(host.num_decodes)), {num_chunks + 1});
+  for (int64_t i = 0; i <= num_chunks; ++i) {
+    staging_[static_cast<size_t>(chunk_begin + i)] -= static_cast<int32_t>(host.num_decodes);
+  }
+  batch.logit_rows = stage(host.logit_rows, {static_cast<int64_t>(host.logit_rows.size())});
+  copy_bytes(memory_.view().data, memory_.view().device, staging_.data(), cpu_device(),
+             static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
+  return batch;
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,105 @@
+// Reading JSON within limits. The parser itself is iterative, so the depth is counted as it goes.
+// SPDX-License-Identifier: MIT
+#include "model/bounded_json.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <vector>
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShownBytes = 60;
+
+// Watches the events of a parse: how deep it is, and the keys of every object that is open.
+class Watch {
+ public:
+  explicit Watch(std::string_view origin) : origin_(origin) {}
+
+  void see(int depth, json::parse_event_t event, const json& parsed) {
+    using Event = json::parse_event_t;
+    if (event == Event::object_start || event == Event::array_start) {
+      if (depth >= kMaxJsonDepth) {
+        fail(concat(origin_, ": nests deeper than ", kMaxJsonDepth, " levels; no checkpoint does"));
+      }
+    }
+    if (event == Event::object_start) open_.emplace_back();
+    if (event == Event::object_end) open_.pop_back();
+    if (event == Event::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open_.back().insert(key).second) {
+        fail(concat(origin_, ": the key '", shown(key), "' appears twice in one object"));
+      }
+    }
+  }
+
+ private:
+  std::string_view origin_;
+  std::vector<std::set<std::string>> open_;
+};
+
+// The text before and at the byte where parsing stopped: a NaN shows with the key it belongs to.
+std::string excerpt(std::string_view text, size_t byte) {
+  constexpr size_t kBefore = 40;
+  const size_t end = std::min(byte, text.size());
+  const size_t begin = end > kBefore ? end - kBefore : 0;
+  return shown(text.substr(begin, end - begin + 8));
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view origin) {
+  Watch watch(origin);
+  const auto callback = [&](int depth, json::parse_event_t event, json& parsed) {
+    watch.see(depth, event, parsed);
+    return true;
+  };
+  try {
+    return json::parse(text.begin(), text.end(), callback);
+  } catch (const json::parse_error& error) {
+    fail(concat(origin, ": is not JSON at byte ", error.byte, ", near '", excerpt(text, error.byte),
+                "'"));
+  } catch (const json::exception&) {  // a number beyond the range of double
+    fail(concat(origin, ": holds a number that is too large"));
+  }
+}
+
+std::string read_text(const std::filesystem::path& path, int64_t max_bytes) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    fail(concat(path.string(), ": there is no such file; give the folder of a Hugging Face model"));
+  }
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) fail(concat(path.string(), ": cannot be read: ", error.message()));
+  if (size > static_cast<uintmax_t>(max_bytes)) {
+    fail(concat(path.string(), ": has ", size, " bytes; at most ", max_bytes, " are read"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (!file) fail(concat(path.string(), ": cannot be read; check its permissions"));
+  return text;
+}
+
+std::string shown(std::string_view text) {
+  std::string result(text.substr(0, kShownBytes));
+  for (char& c : result) {
+    if (c < 0x20 || c >= 0x7f) c = '?';
+  }
+  if (text.size() > kShownBytes) result += "...";
+  return result;
+}
+
+std::string shown_value(const json& value) {
+  if (value.is_object() && value.size() > 16) return "an object";
+  if (value.is_array() && value.size() > 64) return "a long list";
+  return shown(value.dump(-1, ' ', true, json::error_handler_t::replace));
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,27 @@
+// JSON from files that nobody vouches for: bounded in size and depth, and no key twice.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace tessera::model {
+
+// Deeper than any file of a checkpoint nests, and shallow enough for code that recurses.
+inline constexpr int kMaxJsonDepth = 16;
+
+// Refuses what is not JSON, nests deeper than kMaxJsonDepth, or repeats a key of one object. The
+// message begins with `origin`, shows the text around the mistake, and is one line.
+nlohmann::json parse_json(std::string_view text, std::string_view origin);
+
+// A whole regular file; refuses one of more than max_bytes before reading it.
+std::string read_text(const std::filesystem::path& path, int64_t max_bytes);
+
+// Values as messages show them: one line, printable, at most 60 characters and an ellipsis.
+std::string shown(std::string_view text);
+std::string shown_value(const nlohmann::json& value);
+
+}  // namespace tessera::model

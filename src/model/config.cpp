@@ -1,0 +1,233 @@
+// config.json as Hugging Face writes it for Llama, Mistral and Qwen2, old and new.
+// SPDX-License-Identifier: MIT
+#include "model/config.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "core/text.h"
+#include "model/bounded_json.h"
+#include "model/config_fields.h"
+#include "model/config_rope.h"
+#include "tessera/core/error.h"
+
+namespace tessera::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;
+
+// One line a model: what its files call it, and whether its attention has biases of its own.
+struct ArchitectureRow {
+  Architecture architecture;
+  std::string_view model_type;
+  std::string_view class_name;
+};
+constexpr std::array<ArchitectureRow, 3> kArchitectures = {{
+    {Architecture::llama, "llama", "LlamaForCausalLM"},
+    {Architecture::mistral, "mistral", "MistralForCausalLM"},
+    {Architecture::qwen2, "qwen2", "Qwen2ForCausalLM"},
+}};
+
+std::string supported(std::string_view ArchitectureRow::*field) {
+  std::string text;
+  for (const ArchitectureRow& row : kArchitectures) {
+    text += concat(text.empty() ? "" : ", ", row.*field);
+  }
+  return text;
+}
+
+const ArchitectureRow* find_row(std::string_view ArchitectureRow::*field, std::string_view value) {
+  const auto it = std::ranges::find(kArchitectures, value, field);
+  return it == kArchitectures.end() ? nullptr : &*it;
+}
+
+Architecture read_architecture(const Fields& fields) {
+  const std::vector<std::string> classes = fields.texts("architectures");
+  const ArchitectureRow* by_class = nullptr;
+  for (const std::string& class_name : classes) {
+    by_class = find_row(&ArchitectureRow::class_name, class_name);
+    if (by_class == nullptr) {
+      fields.refuse("architectures", *fields.find("architectures"),
+                    concat("one of ", supported(&ArchitectureRow::class_name)));
+    }
+  }
+  const auto type = fields.text_or_none("model_type");
+  if (!type && by_class == nullptr) fields.refuse_missing("model_type");
+  if (!type) return by_class->architecture;
+  const ArchitectureRow* by_type = find_row(&ArchitectureRow::model_type, *type);
+  if (by_type == nullptr) {
+    fields.refuse("model_type", *fields.find("model_type"),
+                  concat("one of ", supported(&ArchitectureRow::model_type)));
+  }
+  if (by_class != nullptr && by_class != by_type) {
+    fields.refuse("architectures", *fields.find("architectures"),
+                  concat(by_type->class_name, ", as model_type is ", *type));
+  }
+  return by_type->architecture;
+}
+
+void refuse_quantized(const Fields& fields) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const auto quantization = fields.object_or_none(key);
+    if (!quantization) continue;
+    const auto method = quantization->text_or_none("quant_method");
+    fail(concat(fields.prefix(), key, " is present (quant_method ",
+                method ? shown(*method) : "not given",
+                "); quantised checkpoints are not supported: take the f32, f16 or bf16 one"));
+  }
+}
+
+void read_sizes(const Fields& fields, ModelConfig& config) {
+  config.num_layers = fields.whole("num_hidden_layers", 1, kMaxLayers);
+  config.hidden = fields.whole("hidden_size", 1, kMaxHidden);
+  config.inter = fields.whole("intermediate_size", 1, kMaxInter);
+  config.vocab = fields.whole("vocab_size", 1, kMaxVocab);
+  config.max_positions = fields.whole("max_position_embeddings", 1, kMaxPositions);
+  config.num_heads = fields.whole("num_attention_heads", 1, kMaxHeads);
+  config.num_kv_heads =
+      fields.whole_or_none("num_key_value_heads", 1, kMaxHeads).value_or(config.num_heads);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    fields.refuse("num_key_value_heads", *fields.find("num_key_value_heads"),
+                  concat("a divisor of num_attention_heads, which is ", config.num_heads));
+  }
+  const auto head_dim = fields.whole_or_none("head_dim", 2, kMaxHeadDim);
+  if (!head_dim && config.hidden % config.num_heads != 0) {
+    fields.refuse("num_attention_heads", *fields.find("num_attention_heads"),
+                  concat("a divisor of hidden_size, which is ", config.hidden,
+                         ", where head_dim is not given"));
+  }
+  config.head_dim = head_dim.value_or(config.hidden / config.num_heads);
+  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
+    fail(concat(fields.prefix(), "head_dim is ", config.head_dim,
+                "; it must be even, as RoPE rotates pairs, and at most ", kMaxHeadDim));
+  }
+}
+
+Activation read_activation(const Fields& fields) {
+  const std::string text = fields.text_or_none("hidden_act").value_or("silu");
+  if (text == "silu" || text == "swish") return Activation::silu;
+  if (text == "gelu") return Activation::gelu;
+  if (text == "gelu_new" || text == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  if (text == "relu") return Activation::relu;
+  fields.refuse("hidden_act", *fields.find("hidden_act"),
+                "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
+}
+
+DType read_dtype(const Fields& fields) {
+  const char* key = fields.has("dtype") ? "dtype" : "torch_dtype";
+  std::string text = fields.text_or_none(key).value_or("float32");
+  if (text.starts_with("torch.")) text.erase(0, 6);
+  if (text == "float32") return DType::f32;
+  if (text == "float16") return DType::f16;
+  if (text == "bfloat16") return DType::bf16;
+  fields.refuse(key, *fields.find(key), "float32, float16 or bfloat16");
+}
+
+// Llama has biases where the file says so, Qwen2 always on q, k and v, Mistral never.
+void read_biases(const Fields& fields, ModelConfig& config) {
+  const bool attention_bias = fields.flag("attention_bias", false);
+  const bool mlp_bias = fields.flag("mlp_bias", false);
+  const bool is_llama = config.architecture == Architecture::llama;
+  config.has_qkv_bias = config.architecture == Architecture::qwen2 || (is_llama && attention_bias);
+  config.has_output_bias = is_llama && attention_bias;
+  config.has_mlp_bias = is_llama && mlp_bias;
+}
+
+// layer_types names the kind of every layer; what is supported is full ones first, windowed after.
+void read_layer_types(const Fields& fields, ModelConfig& config) {
+  const std::vector<std::string> types = fields.texts("layer_types");
+  if (types.empty()) return;
+  const auto is_windowed = [](const std::string& type) { return type == "sliding_attention"; };
+  const auto first = std::ranges::find_if(types, is_windowed);
+  const bool has_known_types = std::ranges::all_of(types, [&](const std::string& type) {
+    return is_windowed(type) || type == "full_attention";
+  });
+  if (!has_known_types || static_cast<int64_t>(types.size()) != config.num_layers ||
+      !std::all_of(first, types.end(), is_windowed)) {
+    fields.refuse("layer_types", *fields.find("layer_types"),
+                  concat("full_attention and then sliding_attention, ", config.num_layers,
+                         " in all: one for each layer"));
+  }
+  config.first_windowed_layer = first - types.begin();
+  if (first == types.end()) config.window = 0;
+}
+
+void read_window(const Fields& fields, ModelConfig& config) {
+  if (config.architecture == Architecture::llama) return;
+  const bool is_qwen2 = config.architecture == Architecture::qwen2;
+  if (is_qwen2 && !fields.flag("use_sliding_window", false)) return;
+  config.window = fields.whole_or_none("sliding_window", 1, kMaxPositions).value_or(0);
+  if (is_qwen2) {
+    config.first_windowed_layer =
+        fields.whole_or_none("max_window_layers", 0, kMaxLayers).value_or(0);
+  }
+  read_layer_types(fields, config);
+}
+
+void add_stop_tokens(const Fields& fields, ModelConfig& config) {
+  for (const int32_t id : fields.ids("eos_token_id", config.vocab)) {
+    if (std::ranges::find(config.eos_tokens, id) != config.eos_tokens.end()) continue;
+    config.eos_tokens.push_back(id);
+  }
+  const std::vector<int32_t> bos = fields.ids("bos_token_id", config.vocab);
+  if (!config.bos_token && !bos.empty()) config.bos_token = bos.front();
+}
+
+}  // namespace
+
+std::string_view name(Architecture architecture) {
+  return std::ranges::find(kArchitectures, architecture, &ArchitectureRow::architecture)
+      ->model_type;
+}
+
+int64_t ModelConfig::num_parameters() const {
+  const int64_t q = num_heads * head_dim;
+  const int64_t kv = 2 * num_kv_heads * head_dim;
+  int64_t layer = 2 * hidden + (q + kv) * hidden + hidden * q + 3 * hidden * inter;
+  if (has_qkv_bias) layer += q + kv;
+  if (has_output_bias) layer += hidden;
+  if (has_mlp_bias) layer += 2 * inter + hidden;
+  return num_layers * layer + hidden + vocab * hidden * (has_tied_embeddings ? 1 : 2);
+}
+
+int64_t ModelConfig::kv_bytes_per_token(DType kv_dtype) const {
+  return num_layers * 2 * storage_bytes(kv_dtype, num_kv_heads * head_dim);
+}
+
+ModelConfig parse_config(std::string_view text, std::string_view origin) {
+  if (static_cast<int64_t>(text.size()) > kMaxConfigBytes) {
+    fail(concat(origin, ": has ", text.size(), " bytes; at most ", kMaxConfigBytes, " are read"));
+  }
+  const json document = parse_json(text, origin);
+  const Fields fields(document, concat(origin, ": "));
+  ModelConfig config;
+  config.architecture = read_architecture(fields);
+  refuse_quantized(fields);
+  read_sizes(fields, config);
+  read_rope(fields, config);
+  read_window(fields, config);
+  read_biases(fields, config);
+  config.norm_eps =
+      static_cast<float>(fields.number_or_none("rms_norm_eps", 0.0, 1.0).value_or(1e-6));
+  config.activation = read_activation(fields);
+  config.dtype = read_dtype(fields);
+  config.has_tied_embeddings = fields.flag("tie_word_embeddings", false);
+  add_stop_tokens(fields, config);
+  return config;
+}
+
+ModelConfig load_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  ModelConfig config = parse_config(read_text(path, kMaxConfigBytes), path.string());
+  const std::filesystem::path generation = folder / "generation_config.json";
+  if (std::filesystem::exists(generation)) {
+    const json document = parse_json(read_text(generation, kMaxConfigBytes), generation.string());
+    add_stop_tokens(Fields(document, concat(generation.string(), ": ")), config);
+  }
+  return config;
+}
+
+}  // namespace tessera::model
