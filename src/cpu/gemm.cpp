@@ -1,0 +1,163 @@
+// The matrix product on the CPU: how it is cut into tasks for the threads.
+// SPDX-License-Identifier: MIT
+#include "cpu/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "cpu/gemm_kernel.h"
+
+namespace tessera::cpu {
+namespace {
+
+// Fewer multiply-adds than this take less time than waking the threads.
+constexpr int64_t kParallelProducts = 96 * 1024;
+// The rows of a widened at once: they stay in the last-level cache while b passes by.
+constexpr int64_t kFloatsAtOnce = 1 << 20;
+// A task's rows of b stay in the second-level cache while its rows of a pass by.
+constexpr int64_t kTaskBytesOfB = 256 * 1024;
+constexpr int64_t kTaskRows = 96;
+// Enough tasks that a thread held up elsewhere does not keep the others waiting.
+constexpr int64_t kTasksPerThread = 4;
+// Multiples of the rows and columns of every tile.
+constexpr int64_t kRowStep = 12;
+constexpr int64_t kColStep = 4;
+constexpr std::align_val_t kLine{64};
+
+constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+constexpr int64_t round_up(int64_t value, int64_t step) { return divide_up(value, step) * step; }
+
+struct FreeLines {
+  void operator()(float* floats) const { ::operator delete(floats, kLine); }
+};
+
+// Room for `count` floats, kept by the calling thread from call to call.
+float* scratch(int64_t count) {
+  thread_local std::unique_ptr<float, FreeLines> floats;
+  thread_local int64_t capacity = 0;
+  if (count > capacity) {
+    floats.reset();
+    capacity = 0;
+    const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+    floats.reset(static_cast<float*>(::operator new(bytes, kLine)));
+    capacity = count;
+  }
+  return floats.get();
+}
+
+// Everything but a_floats, which covers the rows in hand.
+GemmParams params_of(const GemmArgs& args) {
+  GemmParams p{};
+  p.a = args.a.data;
+  p.b = args.b.data;
+  p.bias = args.bias ? args.bias->data : nullptr;
+  p.out = args.out.data;
+  p.m = args.a.size(0);
+  p.n = args.b.size(0);
+  p.k = args.a.size(1);
+  p.a_stride = args.a.stride(0);
+  p.b_stride = args.b.stride(0);
+  p.out_stride = args.out.stride(0);
+  p.a_type = args.a.dtype;
+  p.b_type = args.b.dtype;
+  p.out_type = args.out.dtype;
+  if (p.k == 0) return p;  // no segment; a scale of no products changes nothing
+  p.b_scale = args.b_scale ? args.b_scale->as<float>() : nullptr;
+  p.num_segments = args.b_scale && args.b_scale->rank == 2 ? args.b_scale->size(1) : 1;
+  p.segment = p.k / p.num_segments;
+  p.segment_stride = round_up(p.segment, kGemmPad);
+  return p;
+}
+
+// The grid of tasks over the rows and columns of out.
+struct Tasks {
+  int64_t rows, cols;  // of one task
+  int64_t num_rows, num_cols;
+};
+
+Tasks cut(const GemmParams& p, int64_t num_threads) {
+  Tasks tasks{};
+  tasks.num_rows = divide_up(p.m, kTaskRows);
+  tasks.rows = round_up(divide_up(p.m, tasks.num_rows), kRowStep);
+  tasks.num_rows = divide_up(p.m, tasks.rows);
+  const int64_t row_bytes = std::max<int64_t>(1, storage_bytes(p.b_type, p.k));
+  const int64_t wanted = divide_up(num_threads * kTasksPerThread, tasks.num_rows);
+  const int64_t cols = std::min(kTaskBytesOfB / row_bytes, divide_up(p.n, wanted));
+  tasks.cols = std::max(kColStep, round_up(cols, kColStep));
+  tasks.num_cols = divide_up(p.n, tasks.cols);
+  return tasks;
+}
+
+struct Kernels {
+  void (*widen_rows)(const GemmParams&, GemmRange rows);
+  void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols);
+};
+
+// Out of the rows of `p`; they are widened first, unless a_floats is a itself.
+void multiply_all(const GemmParams& p, const Kernels& kernels) {
+  const bool widens = p.a_floats != p.a;
+  const int num_threads = p.m * p.n * p.k <= kParallelProducts ? 1 : omp_get_max_threads();
+  if (num_threads == 1 || omp_in_parallel()) {
+    if (widens) kernels.widen_rows(p, {0, p.m});
+    const Tasks tasks = cut(p, 1);
+    for (int64_t col = 0; col < p.n; col += tasks.cols) {
+      kernels.multiply(p, {0, p.m}, {col, std::min(p.n, col + tasks.cols)});
+    }
+    return;
+  }
+  const Tasks tasks = cut(p, num_threads);
+  const int64_t num_tasks = tasks.num_rows * tasks.num_cols;
+#pragma omp parallel
+  {
+    if (widens) {
+#pragma omp for schedule(static)
+      for (int64_t row = 0; row < p.m; row += kRowStep) {
+        kernels.widen_rows(p, {row, std::min(p.m, row + kRowStep)});
+      }
+    }
+#pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < num_tasks; ++task) {
+      const int64_t row = task % tasks.num_rows * tasks.rows;
+      const int64_t col = task / tasks.num_rows * tasks.cols;
+      kernels.multiply(p, {row, std::min(p.m, row + tasks.rows)},
+                       {col, std::min(p.n, col + tasks.cols)});
+    }
+  }
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args, SimdLevel level) {
+  static const SimdBuilds widen_rows = gemm_widen_rows_builds();
+  static const SimdBuilds multiply = gemm_multiply_builds();
+  const Kernels kernels{widen_rows.at(level), multiply.at(level)};
+  GemmParams p = params_of(args);
+  const int64_t m = p.m;
+  if (m == 0 || p.n == 0) return;
+  if (p.a_type == DType::f32 && p.segment % kGemmPad == 0) {
+    p.a_floats = args.a.as<float>();
+    p.floats_stride = p.a_stride;
+    p.segment_stride = p.segment;
+    multiply_all(p, kernels);
+    return;
+  }
+  p.floats_stride = p.num_segments * p.segment_stride;
+  const int64_t rows_at_once =
+      round_up(kFloatsAtOnce / std::max<int64_t>(1, p.floats_stride) + 1, kRowStep);
+  p.a_floats = scratch(std::min(m, rows_at_once) * p.floats_stride);
+  const int64_t a_bytes = bit_width(p.a_type) / 8 * p.a_stride * rows_at_once;
+  const int64_t out_bytes = bit_width(p.out_type) / 8 * p.out_stride * rows_at_once;
+  for (int64_t row = 0; row < m; row += rows_at_once) {
+    p.m = std::min(rows_at_once, m - row);
+    p.a = static_cast<const char*>(args.a.data) + row / rows_at_once * a_bytes;
+    p.out = static_cast<char*>(args.out.data) + row / rows_at_once * out_bytes;
+    multiply_all(p, kernels);
+  }
+}
+
+void gemm(const GemmArgs& args) { gemm(args, simd_levels().back()); }
+
+}  // namespace tessera::cpu

@@ -1,0 +1,43 @@
+// What the tiles of the matrix product read, and the functions compiled per instruction set.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/simd_dispatch.h"
+#include "tessera/core/dtype.h"
+
+namespace tessera::cpu {
+
+// A segment of a_floats is padded with zeros to a multiple of this, the widest vector.
+inline constexpr int64_t kGemmPad = 16;
+
+// Plain data. k is cut into segments, one for each scale of a row of b; there is one segment, all
+// of k, where b has no scale or one a row. Strides count elements.
+struct GemmParams {
+  const void* a;         // [m, k]
+  const void* b;         // [n, k]
+  const float* b_scale;  // [n, num_segments]; null: b holds values
+  const void* bias;      // [n], of the type of a; null: none
+  void* out;             // [m, n]
+  float* a_floats;       // [m, num_segments, segment_stride]: a widened; it may be a itself
+
+  int64_t m, n, k;
+  int64_t a_stride, b_stride, out_stride;  // from one row to the next
+  int64_t floats_stride;                   // the same, of a_floats
+  int64_t segment;                         // elements of k under one scale
+  int64_t num_segments;                    // 0 where k is 0
+  int64_t segment_stride;                  // a multiple of kGemmPad, unless a is read in place
+  DType a_type, b_type, out_type;
+};
+
+struct GemmRange {
+  int64_t begin, end;
+};
+
+// widen_rows fills a_floats for some rows of a; multiply computes a rectangle of out from a_floats
+// and b. Rectangles may be computed in any order and at once.
+SimdBuilds<void(const GemmParams&, GemmRange rows)> gemm_widen_rows_builds();
+SimdBuilds<void(const GemmParams&, GemmRange rows, GemmRange cols)> gemm_multiply_builds();
+
+}  // namespace tessera::cpu
