@@ -29,10 +29,12 @@ struct AttentionScores {
 //   out[i, h] = softmax(scale * q[i, h] . K^T) . V       over the keys that token i sees
 // Query head h reads KV head h / (num_heads / num_kv_heads). The query tokens of sequence s are
 // rows query_starts[s] to query_starts[s + 1] of q, and are its last: with n of them the first is
-// at position seq_lens[s] - n. Scores, weights and sums are float; out is rounded once. A query
-// that sees no key gives zeros. The result for a token does not depend on the other sequences, nor
-// on how many tokens of its own are in the call: on one device a chunk gives the bits that
-// attention_decode gives.
+// at position seq_lens[s] - n. A seq_len of 0 marks an idle slot: its queries see no key and give
+// zeros. The result for a token does not depend on the other sequences, nor on how many tokens of
+// its own are in the call: on one device a chunk gives the bits that attention_decode gives.
+// Accuracy: scores, weights and sums are float, 2^x within 1.5 ulp; out is rounded once. The CPU
+// takes any head_dim and page_size from 1 on, and refuses lengths, starts and pages out of range
+// before it writes; pages a query does not see are neither read nor checked.
 struct PrefillAttentionArgs {
   TensorView q;             // [tokens, num_heads, head_dim]; f32, f16, bf16; heads may be apart
   PagedKv kv;               // pages in the dtype of q

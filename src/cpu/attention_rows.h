@@ -1,0 +1,66 @@
+// The vector part of attention: some rows of queries that share a KV head, over all keys they see.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/simd_dispatch.h"
+#include "tessera/core/dtype.h"
+
+namespace tessera::cpu {
+
+// Keys are taken in blocks of this many, aligned to position 0 of the sequence; so where a block
+// begins depends neither on the page size nor on the chunk a query comes in.
+inline constexpr int64_t kKeyBlock = 64;
+// The sum of weights is kept as this many partial sums whatever the vectors' width, so that widths
+// agree in bits. Rows of floats are padded to it.
+inline constexpr int64_t kSumLanes = 16;
+// At most this many rows of queries share one pass over the keys: enough that unpacking a block of
+// keys costs little beside its products, few enough that their state stays in the cache.
+inline constexpr int64_t kRowsPerItem = 96;
+
+// What all items of a call share. Strides count elements.
+struct AttentionParams {
+  DType dtype = DType::f32;       // of q, out and the pages
+  const void* q = nullptr;        // [tokens, num_heads, head_dim]
+  void* out = nullptr;            // like q; may be q
+  const void* k_pages = nullptr;  // [num_pages, page_size, num_kv_heads, head_dim]
+  const void* v_pages = nullptr;  // like k_pages
+  int64_t q_token_stride = 0;
+  int64_t q_head_stride = 0;
+  int64_t out_token_stride = 0;
+  int64_t out_head_stride = 0;
+  int64_t page_size = 0;
+  int64_t num_kv_heads = 0;
+  int64_t heads_per_kv = 0;  // query heads that share a KV head
+  int64_t head_dim = 0;
+  int64_t window = 0;  // 0: unbounded
+  // From q . k to a score in base 2: factor * (q . k), or with a cap
+  // cap_log2 * tanh(factor * (q . k) / (2 log2(e))).
+  float factor = 0.0f;
+  float cap_log2 = 0.0f;  // 0: no cap
+};
+
+// Row r of a sequence and KV head is query token r / heads_per_kv and head r % heads_per_kv of
+// those that share the KV head. An item is the rows [first_row, first_row + num_rows).
+struct AttentionItem {
+  const int32_t* pages = nullptr;  // of the sequence: token t is in page pages[t / page_size]
+  int64_t first_token = 0;         // the row of q and out that holds the sequence's first query
+  int64_t first_position = 0;      // of that query; negative positions see no key
+  int64_t kv_head = 0;
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
+};
+
+// Floats of scratch that an item of at most kRowsPerItem rows needs.
+int64_t attention_scratch_floats(int64_t head_dim);
+
+// Computes one item. The result for a row depends on its query and on the keys and values it sees,
+// and on nothing else: not on the other rows, the page size or what lies in memory it does not see.
+SimdBuilds<void(const AttentionParams&, const AttentionItem&, float*)> attend_builds();
+
+// x[i] = 2^x[i] for x[i] <= 0, as the weights are computed: within 1.5 ulp for x >= -126, 0 below,
+// 1 for 0, NaN for NaN.
+SimdBuilds<void(float*, int64_t)> exp2_builds();
+
+}  // namespace tessera::cpu
