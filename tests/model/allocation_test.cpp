@@ -1,0 +1,76 @@
+// A step of the model allocates nothing. Every way to allocate is counted: operator new, which this
+// file replaces, and aligned_alloc, which tensors use and the linker redirects here.
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "tests/model/runner.h"
+#include "tests/model/temporary_folder.h"
+
+namespace {
+
+std::atomic<int64_t> num_allocations = 0;
+
+void* counted(void* data) {
+  ++num_allocations;
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+}  // namespace
+
+extern "C" void* __real_aligned_alloc(size_t alignment, size_t size);
+extern "C" void* __wrap_aligned_alloc(size_t alignment, size_t size) {
+  ++num_allocations;
+  return __real_aligned_alloc(alignment, size);
+}
+
+void* operator new(size_t size) { return counted(std::malloc(size > 0 ? size : 1)); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  const auto align = static_cast<size_t>(alignment);
+  return counted(__real_aligned_alloc(align, (size + align - 1) / align * align));
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+
+namespace tessera::testing {
+namespace {
+
+TEST(Allocation, IsCounted) {
+  const int64_t before = num_allocations;
+  const std::vector<int> vector(3);
+  const Tensor tensor(DType::f32, {3});
+  EXPECT_EQ(num_allocations - before, 2);
+}
+
+// Prompts beside decodes, decodes alone, in each type: the second step of a kind allocates nothing.
+TEST(Allocation, AStepTakesNoMemory) {
+  dist::LocalCommunicator local;
+  const model::ModelConfig config = model::load_config(bundled_model());
+  const model::Checkpoint checkpoint = model::Checkpoint::open(bundled_model());
+  for (const model::LoadOptions& options :
+       {model::LoadOptions{.dtype = DType::f32}, model::LoadOptions{.dtype = DType::bf16},
+        model::LoadOptions{.dtype = DType::bf16, .format = model::WeightFormat::int8}}) {
+    Runner runner(config, load_weights(checkpoint, config, options), options.dtype, local);
+    Sequence first, second;
+    const std::vector<int32_t> prompt(40, 7);
+    const std::vector<std::vector<Chunk>> kinds = {{{&first, {1}}, {&second, prompt, true}},
+                                                   {{&first, {2}}, {&second, {3}}}};
+    for (const std::vector<Chunk>& chunks : kinds) {
+      runner.step(chunks);
+      runner.fill(chunks);
+      const int64_t before = num_allocations;
+      runner.run();
+      EXPECT_EQ(num_allocations - before, 0) << name(options.dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,120 @@
+// Runs a model over sequences in a paged cache, as an engine would, without an engine.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "model/llama.h"
+
+namespace tessera::testing {
+
+// Tokens a sequence has in the cache, and the pages they lie in.
+struct Sequence {
+  std::vector<int32_t> pages;
+  int64_t num_computed = 0;
+};
+
+// What one step computes for a sequence: these tokens, and the logits of the last or of all.
+struct Chunk {
+  Sequence* sequence = nullptr;
+  std::vector<int32_t> tokens;
+  bool wants_all_logits = false;
+};
+
+class Runner {
+ public:
+  static constexpr int64_t kPageSize = 16;
+
+  Runner(const model::ModelConfig& config, model::LlamaWeights weights, DType dtype,
+         dist::Communicator& communicator, int64_t num_pages = 96)
+      : limits_{.tokens = 320, .batch = 16, .max_pages = 32, .logits = 320, .max_positions = 512},
+        llama_(config, std::move(weights), dtype, cpu_device(), limits_, communicator),
+        kv_(config, llama_.num_kv_heads(), num_pages, kPageSize, dtype, cpu_device()),
+        buffers_(limits_, cpu_device()) {
+    // Neighbouring pages of a sequence lie far apart: 29 and the number of pages share no factor.
+    for (int64_t i = 0; i < num_pages; ++i) {
+      free_pages_.push_back(static_cast<int32_t>(i * 29 % num_pages));
+    }
+  }
+
+  // Chunks of one token first. The logits [rows, vocab] are good until the next step.
+  TensorView step(std::span<const Chunk> chunks) {
+    fill(chunks);
+    return run();
+  }
+
+  // The two halves of step: the first may allocate, the second must not.
+  void fill(std::span<const Chunk> chunks) {
+    host_.clear();
+    host_.max_pages = limits_.max_pages;
+    host_.query_starts.push_back(0);
+    for (const Chunk& chunk : chunks) add(chunk);
+  }
+  TensorView run() { return llama_.forward(buffers_.upload(host_, ctx_), kv_, ctx_); }
+
+  void release(Sequence& sequence) {
+    free_pages_.insert(free_pages_.end(), sequence.pages.begin(), sequence.pages.end());
+    sequence = {};
+  }
+  model::KvMemory& kv() { return kv_; }
+  model::Llama& llama() { return llama_; }
+
+ private:
+  void add(const Chunk& chunk) {
+    Sequence& sequence = *chunk.sequence;
+    const int64_t num_tokens = static_cast<int64_t>(chunk.tokens.size());
+    const int64_t seq_len = sequence.num_computed + num_tokens;
+    while (static_cast<int64_t>(sequence.pages.size()) * kPageSize < seq_len) {
+      sequence.pages.push_back(free_pages_.back());
+      free_pages_.pop_back();
+    }
+    for (int64_t i = 0; i < num_tokens; ++i) {
+      const int64_t position = sequence.num_computed + i;
+      const int64_t page = sequence.pages[static_cast<size_t>(position / kPageSize)];
+      const bool is_last = i + 1 == num_tokens;
+      if (is_last || chunk.wants_all_logits) {
+        host_.logit_rows.push_back(static_cast<int32_t>(host_.tokens.size()));
+      }
+      host_.tokens.push_back(chunk.tokens[static_cast<size_t>(i)]);
+      host_.positions.push_back(static_cast<int32_t>(position));
+      host_.slots.push_back(static_cast<int32_t>(page * kPageSize + position % kPageSize));
+    }
+    host_.page_table.insert(host_.page_table.end(), sequence.pages.begin(), sequence.pages.end());
+    host_.seq_lens.push_back(static_cast<int32_t>(seq_len));
+    // Entries beyond a sequence are never read: -1 would show.
+    host_.page_table.resize(host_.seq_lens.size() * static_cast<size_t>(limits_.max_pages), -1);
+    host_.query_starts.push_back(static_cast<int32_t>(host_.tokens.size()));
+    const bool is_decode = num_tokens == 1;
+    if (is_decode && host_.num_decodes + 1 == static_cast<int64_t>(host_.seq_lens.size())) {
+      ++host_.num_decodes;
+    }
+    sequence.num_computed = seq_len;
+  }
+
+  model::BatchLimits limits_;
+  model::Llama llama_;
+  model::KvMemory kv_;
+  model::BatchBuffers buffers_;
+  model::HostBatch host_;
+  std::vector<int32_t> free_pages_;
+  Context ctx_{.batch_invariant = true};
+};
+
+// A row of logits, copied.
+inline std::vector<float> row_of(const TensorView& logits, int64_t row) {
+  const float* begin = logits.as<float>() + row * logits.stride(0);
+  return {begin, begin + logits.size(1)};
+}
+
+inline int32_t argmax_of(const std::vector<float>& row) {
+  size_t best = 0;
+  for (size_t i = 1; i < row.size(); ++i) best = row[i] > row[best] ? i : best;
+  return static_cast<int32_t>(best);
+}
+
+}  // namespace tessera::testing
