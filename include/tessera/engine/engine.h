@@ -33,6 +33,7 @@ struct EngineOptions {
   int64_t max_queue = 1024;       // requests waiting; more are refused
   bool use_prefix_cache = true;
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
+  std::function<Clock::time_point()> now = {};  // what deadlines are held against; none: the clock
 };
 
 struct EngineMetrics {

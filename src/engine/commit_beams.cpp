@@ -1,0 +1,64 @@
+// How a step moves a beam search on: pages follow the beams, and the best are returned at the end.
+// SPDX-License-Identifier: MIT
+#include <utility>
+
+#include "core/text.h"
+#include "engine/engine_impl.h"
+
+namespace tessera::engine {
+
+// A parent's pages go to its last child and are forked for the others; without children they return
+// to the pool.
+void EngineImpl::move_beam_pages(BeamGroup& beams, std::span<const int32_t> parents) {
+  std::vector<int32_t> num_children(beams.lists.size(), 0);
+  for (const int32_t parent : parents) ++num_children[static_cast<size_t>(parent)];
+  std::vector<cache::PageList> next;
+  next.reserve(parents.size());
+  for (const int32_t parent : parents) {
+    cache::PageList& list = beams.lists[static_cast<size_t>(parent)];
+    const bool is_last = --num_children[static_cast<size_t>(parent)] == 0;
+    next.push_back(is_last ? std::exchange(list, {}) : cache_.fork(list));
+  }
+  for (cache::PageList& list : beams.lists) cache_.release(list);
+  beams.lists = std::move(next);
+}
+
+void EngineImpl::commit_beams(Sequence& sequence, std::span<RowResult> results) {
+  BeamGroup& beams = *sequence.beams;
+  if (beams.lists.empty()) beams.lists.push_back(std::exchange(sequence.pages, {}));
+  std::vector<std::vector<BeamToken>> candidates;
+  std::vector<std::vector<TokenLogprob>> tops;
+  for (RowResult& result : results) {
+    candidates.push_back(std::move(result.candidates));
+    tops.push_back(std::move(result.top));
+  }
+  move_beam_pages(beams, beams.search.advance(candidates, tops));
+  counters_.num_generated_tokens += std::ssize(beams.lists);
+  if (beams.search.is_done()) finish_beams(*sequence.request);
+}
+
+void EngineImpl::finish_beams(ActiveRequest& active) {
+  const std::vector<FinishedBeam>& found = active.sequences.front()->beams->search.results();
+  for (int32_t index = 0; index < active.request.num_outputs; ++index) {
+    SequenceOutput& output = add_output(active, index);
+    active.is_finished[static_cast<size_t>(index)] = true;
+    if (index >= std::ssize(found)) {
+      output.finish = FinishReason::error;
+      output.error = concat("beam search found ", found.size(), " continuations of the ",
+                            active.request.num_outputs, " asked for");
+      continue;
+    }
+    const FinishedBeam& finished = found[static_cast<size_t>(index)];
+    output.tokens = finished.beam.tokens;
+    output.score = static_cast<float>(finished.score);
+    output.finish = finished.is_ended ? FinishReason::stop : FinishReason::length;
+    if (!tokenizer_) continue;
+    std::vector<int32_t> ids;
+    for (const OutputToken& token : output.tokens) ids.push_back(token.token);
+    if (finished.is_ended) ids.pop_back();
+    output.text = tokenizer_->decode(ids);
+  }
+  close_if_finished(active);
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,126 @@
+// The last call of a step: tokens and text join their sequences, and what is done ends.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_impl.h"
+
+namespace tessera::engine {
+
+SequenceOutput& EngineImpl::add_output(ActiveRequest& request, int32_t index) {
+  SequenceOutput& output = outputs_.emplace_back();
+  output.request = request.id;
+  output.index = index;
+  if (index == 0 && !request.has_reported_prompt) {
+    request.has_reported_prompt = true;
+    output.num_prompt_tokens = request.num_prompt();
+    output.num_cached_tokens = request.num_cached_tokens;
+    output.prompt_logprobs = request.prompt_logprobs;
+  }
+  return output;
+}
+
+// Adds a token's text, and all that is held back if the sequence ends with it. Returns how it ends,
+// since a stop string may be complete.
+FinishReason EngineImpl::commit_text(Sequence& sequence, int32_t token, FinishReason finish,
+                                     std::string& text) {
+  if (!sequence.decoder) return finish;
+  const ActiveRequest& active = *sequence.request;
+  const std::vector<std::string>& stops = active.request.stop;
+  const bool is_stop_token = finish == FinishReason::stop;
+  std::string piece = is_stop_token ? std::string() : sequence.decoder->push(token);
+  if (finish != FinishReason::none) piece += sequence.decoder->finish();
+  if (active.num_generated(sequence) <= active.request.min_new_tokens) {
+    sequence.text.flush(text);
+    text += piece;
+    return finish;
+  }
+  if (sequence.text.push(piece, stops, text)) return FinishReason::stop;
+  if (finish != FinishReason::none) sequence.text.flush(text);
+  return finish;
+}
+
+void EngineImpl::commit_token(Sequence& sequence, OutputToken token) {
+  ActiveRequest& active = *sequence.request;
+  const int32_t id = token.token;
+  sequence.tokens.push_back(id);
+  if (active.counts_tokens()) ++sequence.counts.generated[id];
+  ++counters_.num_generated_tokens;
+
+  FinishReason finish = FinishReason::none;
+  if (active.num_generated(sequence) >= active.max_new_tokens) finish = FinishReason::length;
+  if (std::ranges::binary_search(active.stop_tokens, id)) finish = FinishReason::stop;
+  SequenceOutput& output = add_output(active, sequence.index);
+  output.tokens.push_back(std::move(token));
+  output.finish = commit_text(sequence, id, finish, output.text);
+  if (output.finish == FinishReason::none) return;
+  active.is_finished[static_cast<size_t>(sequence.index)] = true;
+  retire(sequence);
+  close_if_finished(active);
+}
+
+void EngineImpl::fork_siblings(Sequence& first) {
+  ActiveRequest& active = *first.request;
+  const int32_t num_siblings = std::exchange(first.num_rows, 1);
+  for (int32_t index = 1; index < num_siblings; ++index) {
+    Sequence& sibling = add_sequence(active, index);
+    sibling.tokens = first.tokens;
+    sibling.num_computed = first.num_computed;
+    sibling.pages = cache_.fork(first.pages);
+    sibling.is_running = true;
+    running_.push_back(&sibling);
+  }
+}
+
+void EngineImpl::commit_row(const BatchRow& row, RowResult& result) {
+  Sequence& sequence = *row.sequence;
+  ActiveRequest& active = *sequence.request;
+  const bool is_prompt = row.start < active.num_prompt() || row.num_tokens > 1;
+  counters_.num_prompt_tokens += is_prompt ? row.num_tokens : 0;
+  sequence.num_computed = row.start + row.num_tokens;
+  const auto computed =
+      std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(sequence.num_computed));
+  cache_.index_full_pages(sequence.pages, computed, active.request.cache_salt);
+  active.prompt_logprobs.insert(active.prompt_logprobs.end(), result.prompt_logprobs.begin(),
+                                result.prompt_logprobs.end());
+  if (!row.completes()) return;
+  if (active.max_new_tokens == 0) return end_request(active, FinishReason::length);
+  if (sequence.beams) return commit_beams(sequence, {&result, 1});
+
+  if (sequence.num_rows == 1) return commit_token(sequence, std::move(result.tokens.front()));
+  fork_siblings(sequence);
+  // A sequence that ends leaves the list, so the list is copied first.
+  std::vector<Sequence*> siblings;
+  for (const auto& sibling : active.sequences) siblings.push_back(sibling.get());
+  for (size_t i = 0; i < siblings.size(); ++i) {
+    commit_token(*siblings[i], std::move(result.tokens[i]));
+  }
+}
+
+std::vector<SequenceOutput> EngineImpl::commit() {
+  for (size_t i = 0; i < rows_.size();) {
+    Sequence& sequence = *rows_[i].sequence;
+    size_t end = i + 1;  // the beams of one search are neighbours
+    while (rows_[i].beam >= 0 && end < rows_.size() && rows_[end].sequence == &sequence) ++end;
+    const std::span<RowResult> results = std::span(results_).subspan(i, end - i);
+    const auto broken = std::ranges::find_if(
+        results, [](const RowResult& result) { return !result.error.empty(); });
+    if (!sequence.is_running) {
+      // A sibling's error ended its request earlier in this step.
+    } else if (broken != results.end()) {
+      end_request(*sequence.request, FinishReason::error, broken->error);
+    } else if (rows_[i].beam >= 0) {
+      ++sequence.num_computed;
+      commit_beams(sequence, results);
+    } else {
+      commit_row(rows_[i], results.front());
+    }
+    i = end;
+  }
+  rows_.clear();
+  retired_.clear();
+  closed_.clear();
+  return std::exchange(outputs_, {});
+}
+
+}  // namespace tessera::engine

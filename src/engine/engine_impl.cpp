@@ -1,0 +1,137 @@
+// Construction, submit, cancel, and the step as four calls.
+// SPDX-License-Identifier: MIT
+#include "engine/engine_impl.h"
+
+#include <algorithm>
+#include <random>
+
+#include "core/text.h"
+#include "engine/kv_size.h"
+#include "tessera/core/error.h"
+
+namespace tessera::engine {
+namespace {
+
+uint64_t random_word() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+EngineOptions with_defaults(EngineOptions options, const model::ModelConfig& config) {
+  check_options(options);
+  if (options.max_context == 0) options.max_context = config.max_positions;
+  if (options.max_context > config.max_positions) {
+    fail(concat("engine: max_context is ", options.max_context, "; the model was made for ",
+                config.max_positions, " tokens"));
+  }
+  if (options.max_step_logits == 0) options.max_step_logits = options.max_batch;
+  if (!options.now) options.now = [] { return Clock::now(); };
+  return options;
+}
+
+model::BatchLimits limits_of(const EngineOptions& options) {
+  return {.tokens = options.max_step_tokens,
+          .batch = options.max_batch,
+          .max_pages = (options.max_context + options.page_size - 1) / options.page_size,
+          .logits = options.max_step_logits,
+          .max_positions = options.max_context};
+}
+
+int64_t choose_num_pages(const model::Llama& model, const EngineOptions& options) {
+  const int64_t used_bytes = model.weight_bytes() + model.activation_bytes();
+  return num_kv_pages({.bytes_per_token = model.config().kv_bytes_per_token(model.dtype()),
+                       .page_size = options.page_size,
+                       .max_context = options.max_context,
+                       .max_batch = options.max_batch,
+                       .kv_bytes = options.kv_bytes,
+                       .free_bytes = free_memory(options.device, used_bytes)});
+}
+
+Tensor make_host_logits(const model::Llama& model) {
+  if (model.device().is_cpu()) return {};
+  return Tensor(DType::f32, {model.limits().logits, model.config().vocab});
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights weights,
+                       std::optional<Tokenizer> tokenizer, const EngineOptions& options)
+    : options_(with_defaults(options, config)),
+      tokenizer_(std::move(tokenizer)),
+      model_(config, std::move(weights), options_.dtype, options_.device, limits_of(options_),
+             communicator_),
+      kv_(config, model_.num_kv_heads(), choose_num_pages(model_, options_), options_.page_size,
+          options_.dtype, options_.device),
+      cache_({.num_pages = kv_.num_pages(),
+              .page_size = options_.page_size,
+              .use_prefix_index = options_.use_prefix_cache,
+              .hash_key = {random_word(), random_word()}}),
+      buffers_(limits_of(options_), options_.device),
+      host_logits_(make_host_logits(model_)),
+      seed_key_(random_word()),
+      results_(static_cast<size_t>(options_.max_batch)) {
+  if (tokenizer_ && tokenizer_->num_ids() > config.vocab) {
+    fail(concat("engine: the tokenizer has ids up to ", tokenizer_->num_ids() - 1,
+                "; the model's vocabulary ends at ", config.vocab - 1,
+                ": they do not belong together"));
+  }
+}
+
+// A counter under a key of this process: no two requests share a stream, and nobody can guess one.
+uint64_t EngineImpl::draw_seed() {
+  const uint64_t number = num_seeds_++;
+  const uint64_t high = random_bits(seed_key_, number, 0);
+  return (high << 32) | random_bits(seed_key_, number, 1);
+}
+
+std::optional<RequestId> EngineImpl::submit(Request request) {
+  check_request(request, {.vocab = vocab(),
+                          .max_context = options_.max_context,
+                          .max_batch = options_.max_batch,
+                          .max_step_tokens = options_.max_step_tokens,
+                          .max_step_logits = options_.max_step_logits,
+                          .page_size = options_.page_size,
+                          .num_pages = kv_.num_pages(),
+                          .has_tokenizer = tokenizer_.has_value()});
+  auto active = std::make_unique<ActiveRequest>();
+  for (const int32_t token : request.stop_tokens) active->stop_tokens.push_back(token);
+  if (!request.ignores_eos) {
+    for (const int32_t token : model_.config().eos_tokens) active->stop_tokens.push_back(token);
+  }
+  std::ranges::sort(active->stop_tokens);
+  const auto repeated = std::ranges::unique(active->stop_tokens);
+  active->stop_tokens.erase(repeated.begin(), repeated.end());
+  if (request.min_new_tokens > 0 && std::ssize(active->stop_tokens) >= vocab()) {
+    fail(concat("request: min_new_tokens is ", request.min_new_tokens,
+                ", but every token of the vocabulary is a stop token"));
+  }
+  const auto num_new = std::ranges::count_if(
+      waiting_, [](const Sequence* sequence) { return !sequence->request->was_started; });
+  if (num_new >= options_.max_queue) return std::nullopt;
+
+  active->id = ++last_id_;
+  active->seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
+  active->max_new_tokens = clipped_new_tokens(request, options_.max_context);
+  active->is_finished.assign(static_cast<size_t>(request.num_outputs), false);
+  active->request = std::move(request);
+  Sequence& sequence = add_sequence(*active, 0);
+  sequence.tokens = active->request.prompt;
+  sequence.num_rows = std::max(active->request.num_outputs, active->request.beam_width);
+  requests_.emplace(active->id, std::move(active));
+  enqueue(sequence);
+  return last_id_;
+}
+
+void EngineImpl::cancel(RequestId request) {
+  const auto found = requests_.find(request);
+  if (found != requests_.end()) found->second->is_cancelled = true;
+}
+
+std::vector<SequenceOutput> EngineImpl::step() {
+  const Plan next = plan_step();
+  const std::span<const float> logits = forward(next);
+  sample(logits);
+  return commit();
+}
+
+}  // namespace tessera::engine

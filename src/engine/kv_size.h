@@ -1,0 +1,29 @@
+// How many pages the KV cache gets.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/core/device.h"
+
+namespace tessera::engine {
+
+struct KvNeeds {
+  int64_t bytes_per_token = 0;
+  int64_t page_size = 0;
+  int64_t max_context = 0;
+  int64_t max_batch = 0;
+  int64_t kv_bytes = 0;    // asked for; 0: room for max_batch contexts, a quarter of free_bytes at
+                           // most
+  int64_t free_bytes = 0;  // of the device, the model's own memory taken already
+};
+
+// Whole pages within the bytes. Refuses, with what is needed, what is free and what to set, a cache
+// that cannot hold one context.
+int64_t num_kv_pages(const KvNeeds& needs);
+
+// Memory that can still be taken: of the machine what is available, within the limit its container
+// sets; of a GPU all of it less `used_bytes`.
+int64_t free_memory(Device device, int64_t used_bytes);
+
+}  // namespace tessera::engine

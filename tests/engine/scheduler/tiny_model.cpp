@@ -1,0 +1,147 @@
+// Tiny models, and the joining of what an engine says step by step.
+// SPDX-License-Identifier: MIT
+#include "tests/engine/scheduler/tiny_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::testing {
+namespace {
+
+void fill(const Tensor& tensor, float value) {
+  std::fill_n(tensor.view().as<float>(), tensor.view().num_elements(), value);
+}
+
+// A byte as tokenizer.json spells it in byte-level vocabularies: printable ones as themselves, the
+// others as letters from U+0100 on. Written as JSON escapes.
+std::string spell(unsigned char byte) {
+  const auto is_plain = [](int value) {
+    return (value >= '!' && value <= '~') || (value >= 0xa1 && value <= 0xac) || value >= 0xae;
+  };
+  int code = byte;
+  if (!is_plain(byte)) {
+    code = 0x100;
+    for (int other = 0; other < byte; ++other) code += is_plain(other) ? 0 : 1;
+  }
+  char text[16];
+  std::snprintf(text, sizeof text, "\\u%04x", code);
+  return text;
+}
+
+Tokenizer script_tokenizer(const std::vector<std::string>& pieces) {
+  std::string vocab;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    std::string spelled;
+    for (const char byte : pieces[i]) spelled += spell(static_cast<unsigned char>(byte));
+    vocab += concat(i > 0 ? "," : "", "\"", spelled, "\":", i);
+  }
+  return Tokenizer::parse(
+      concat(R"({"version":"1.0","added_tokens":[],"normalizer":null,"post_processor":null,)",
+             R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)",
+             R"("decoder":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)",
+             R"("model":{"type":"BPE","vocab":{)", vocab, R"(},"merges":[]}})"),
+      "script");
+}
+
+}  // namespace
+
+model::ModelConfig tiny_config(int64_t vocab) {
+  model::ModelConfig config;
+  config.num_layers = 2;
+  config.hidden = 64;
+  config.inter = 96;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = 64;
+  config.vocab = vocab;
+  config.max_positions = kTinyContext;
+  config.dtype = DType::f32;
+  return config;
+}
+
+model::LlamaWeights tiny_weights(const model::ModelConfig& config) {
+  return model::make_random_weights(config, {.dtype = DType::f32}, /*seed=*/11);
+}
+
+EngineOptions tiny_options(int64_t num_pages) {
+  EngineOptions options;
+  options.dtype = DType::f32;
+  options.page_size = 4;
+  options.max_batch = 8;
+  options.max_step_tokens = 32;
+  options.kv_bytes = num_pages * 4 * tiny_config().kv_bytes_per_token(DType::f32);
+  return options;
+}
+
+std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
+  const model::ModelConfig config = tiny_config(vocab);
+  return std::make_unique<engine::EngineImpl>(config, tiny_weights(config), std::nullopt, options);
+}
+
+// The layers add nothing, so a token's own embedding reaches the head; the head's row i + 1 is the
+// embedding of token i.
+std::unique_ptr<engine::EngineImpl> script_engine(std::vector<std::string> pieces,
+                                                  EngineOptions options) {
+  const auto vocab = std::ssize(pieces);
+  model::ModelConfig config = tiny_config(vocab);
+  config.eos_tokens = {static_cast<int32_t>(vocab - 1)};
+  model::LlamaWeights weights = tiny_weights(config);
+  for (const model::LayerWeights& layer : weights.layers) {
+    fill(layer.output.weight, 0.0f);
+    fill(layer.down.weight, 0.0f);
+  }
+  const int64_t hidden = config.hidden;
+  const auto* from = weights.embedding.view().as<float>();
+  auto* to = weights.head.weight.view().as<float>();
+  for (int64_t i = 0; i < vocab; ++i) {
+    std::copy_n(from + i * hidden, hidden, to + (i + 1) % vocab * hidden);
+  }
+  return std::make_unique<engine::EngineImpl>(config, std::move(weights), script_tokenizer(pieces),
+                                              options);
+}
+
+std::vector<int32_t> ids_of(std::span<const OutputToken> tokens) {
+  std::vector<int32_t> ids;
+  for (const OutputToken& token : tokens) ids.push_back(token.token);
+  return ids;
+}
+
+void collect(std::span<const SequenceOutput> news, Outcomes& outcomes) {
+  for (const SequenceOutput& output : news) {
+    Outcome& outcome = outcomes[{output.request, output.index}];
+    EXPECT_EQ(outcome.finish, FinishReason::none) << "news after the end";
+    for (const OutputToken& token : output.tokens) {
+      outcome.tokens.push_back(token.token);
+      outcome.logprobs.push_back(token.logprob);
+    }
+    outcome.text += output.text;
+    outcome.finish = output.finish;
+    outcome.error = output.error;
+    outcome.num_cached_tokens += output.num_cached_tokens;
+    outcome.score = output.score;
+    if (!output.prompt_logprobs.empty()) outcome.prompt_logprobs = output.prompt_logprobs;
+  }
+}
+
+void run_all(engine::EngineImpl& engine, Outcomes& outcomes) {
+  for (int num_steps = 0; engine.has_work(); ++num_steps) {
+    ASSERT_LT(num_steps, 20000) << "the engine does not come to an end";
+    collect(engine.step(), outcomes);
+    engine.check_pages();
+  }
+}
+
+Outcome run_one(engine::EngineImpl& engine, Request request) {
+  const std::optional<RequestId> id = engine.submit(std::move(request));
+  expects(id.has_value(), "run_one: the queue is full");
+  Outcomes outcomes;
+  run_all(engine, outcomes);
+  return outcomes[{*id, 0}];
+}
+
+}  // namespace tessera::testing

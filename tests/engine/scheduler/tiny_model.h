@@ -1,0 +1,54 @@
+// Engines over models small enough to run hundreds of steps in a test.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_impl.h"
+
+namespace tessera::testing {
+
+inline constexpr int64_t kTinyVocab = 96;
+inline constexpr int64_t kTinyContext = 128;
+
+// Two layers in f32, random weights of a fixed seed.
+model::ModelConfig tiny_config(int64_t vocab = kTinyVocab);
+model::LlamaWeights tiny_weights(const model::ModelConfig& config);
+// f32 on the CPU, pages of 4 tokens; the KV cache holds num_pages.
+EngineOptions tiny_options(int64_t num_pages = 4 * kTinyContext / 4);
+std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options = tiny_options(),
+                                                int64_t vocab = kTinyVocab);
+
+// A model that answers token i with token i + 1, over a tokenizer whose token i spells pieces[i].
+// The last token is the end of text.
+std::unique_ptr<engine::EngineImpl> script_engine(std::vector<std::string> pieces,
+                                                  EngineOptions options = tiny_options());
+
+// What each sequence of each request came to.
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  FinishReason finish = FinishReason::none;
+  std::string error;
+  int64_t num_cached_tokens = 0;
+  std::vector<float> prompt_logprobs;
+  float score = 0.0f;
+};
+using Outcomes = std::map<std::pair<RequestId, int32_t>, Outcome>;
+
+// Adds the news; refuses a second end and news after the end.
+void collect(std::span<const SequenceOutput> news, Outcomes& outcomes);
+// Steps until nothing is left, checking the pages after every step.
+void run_all(engine::EngineImpl& engine, Outcomes& outcomes);
+Outcome run_one(engine::EngineImpl& engine, Request request);
+std::vector<int32_t> ids_of(std::span<const OutputToken> tokens);
+
+}  // namespace tessera::testing
