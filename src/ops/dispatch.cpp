@@ -128,9 +128,10 @@ void refuse_row_on_cpu(std::string_view op, const Context& ctx) {
 void refuse_rows(std::string_view op, const Target& target, const Context& ctx, RowKey key,
                  std::span<const RowOption> rows) {
   if (rows.empty()) {
-    fail(concat(op, ": the tensors are on ", to_string(target.device),
-                " and this build has no GPU kernels; configure with TESSERA_CUDA=ON, or copy them "
-                "to the cpu"));
+    fail(
+        concat(op, ": the tensors are on ", to_string(target.device),
+               " and this build has no GPU kernels for it; copy them to the cpu, or configure with "
+               "TESSERA_CUDA=ON if it was off"));
   }
   if (ctx.row.empty()) refuse_unfitting(op, target, ctx, key, rows);
   for (const RowOption& row : rows) {
