@@ -7,17 +7,12 @@
 
 namespace tessera::engine {
 
-// A parent's pages go to its last child and are forked for the others; without children they return
-// to the pool.
+// Every child holds its parent's pages; then the parents let go, and what no child wants is free.
 void EngineImpl::move_beam_pages(BeamGroup& beams, std::span<const int32_t> parents) {
-  std::vector<int32_t> num_children(beams.lists.size(), 0);
-  for (const int32_t parent : parents) ++num_children[static_cast<size_t>(parent)];
   std::vector<cache::PageList> next;
   next.reserve(parents.size());
   for (const int32_t parent : parents) {
-    cache::PageList& list = beams.lists[static_cast<size_t>(parent)];
-    const bool is_last = --num_children[static_cast<size_t>(parent)] == 0;
-    next.push_back(is_last ? std::exchange(list, {}) : cache_.fork(list));
+    next.push_back(cache_.fork(beams.lists[static_cast<size_t>(parent)]));
   }
   for (cache::PageList& list : beams.lists) cache_.release(list);
   beams.lists = std::move(next);

@@ -141,6 +141,18 @@ TEST(BeamSearch, StopsAsSoonAsNothingCanBecomeBetter) {
   EXPECT_EQ(ids_of(search.results()[0].beam.tokens), std::vector<int32_t>{kStop});
 }
 
+TEST(BeamSearch, FinishesOnlyBeamsAmongTheBest) {
+  BeamSearch search({.width = 2, .num_results = 2, .max_new_tokens = 9, .stop_tokens = {kStop}});
+  search.advance(std::vector<std::vector<BeamToken>>{{{0, -1.0}, {1, -2.0}}});
+  // In order: the first beam's stop, its 5, the second beam's stop, the first beam's 6.
+  search.advance(std::vector<std::vector<BeamToken>>{{{kStop, -1.5}, {5, -2.0}, {6, -4.0}},
+                                                     {{kStop, -1.2}, {7, -6.0}}});
+  ASSERT_EQ(search.results().size(), 1u) << "the other stop came third of two";
+  EXPECT_EQ(ids_of(search.results()[0].beam.tokens), (std::vector<int32_t>{0, kStop}));
+  ASSERT_EQ(search.live().size(), 2u);
+  EXPECT_EQ(ids_of(search.live()[1].tokens), (std::vector<int32_t>{0, 6}));
+}
+
 TEST(BeamSearch, NamesTheParentsOfItsBeams) {
   BeamSearch search({.width = 2, .max_new_tokens = 5});
   search.advance(std::vector<std::vector<BeamToken>>{{{0, -1.0}, {1, -2.0}}});

@@ -170,6 +170,9 @@ TEST(Life, SiblingsShareThePagesOfTheirPrompt) {
   EXPECT_EQ(metrics.num_shared_pages, 4);
   EXPECT_EQ(metrics.num_held_tokens, 16 + 4);
   run_all(*engine, outcomes);
+  std::vector<int32_t> first_tokens;
+  for (int32_t i = 0; i < 4; ++i) first_tokens.push_back(outcomes[{id, i}].tokens.at(0));
+  EXPECT_NE(first_tokens, std::vector<int32_t>(4, first_tokens[0]));
   for (int32_t i = 0; i < 4; ++i) {
     EXPECT_EQ((outcomes[{id, i}].tokens.size()), 8u);
     for (int32_t j = 0; j < i; ++j) {
