@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "engine/sampling/sampler.h"
@@ -35,11 +34,12 @@ Beam extended(const Beam& parent, const Extension& extension,
 
 }  // namespace
 
-BeamSearch::BeamSearch(const BeamSettings& settings) : settings_(settings), live_(1) {}
+BeamSearch::BeamSearch(const BeamSettings& settings) : settings_(settings), live_(1) {
+  std::sort(settings_.stop_tokens.begin(), settings_.stop_tokens.end());
+}
 
 bool BeamSearch::is_stop(int32_t token) const {
-  const auto& stops = settings_.stop_tokens;
-  return std::find(stops.begin(), stops.end(), token) != stops.end();
+  return std::binary_search(settings_.stop_tokens.begin(), settings_.stop_tokens.end(), token);
 }
 
 int64_t BeamSearch::num_candidates() const {
@@ -49,22 +49,24 @@ int64_t BeamSearch::num_candidates() const {
 
 void BeamSearch::best_tokens(std::span<const float> logits, std::vector<BeamToken>& best) const {
   const bool may_stop = num_generated() >= settings_.min_new_tokens;
-  std::vector<int32_t> order;
-  order.reserve(logits.size());
-  for (int32_t token = 0; token < std::ssize(logits); ++token) {
-    if (may_stop || !is_stop(token)) order.push_back(token);
-  }
-  const auto count = std::min<int64_t>(num_candidates(), std::ssize(order));
-  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int32_t a, int32_t b) {
-    const float left = logits[static_cast<size_t>(a)], right = logits[static_cast<size_t>(b)];
-    return left != right ? left > right : a < b;
-  });
+  const auto is_likelier = [](const BeamToken& a, const BeamToken& b) {
+    return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
+  };
   const double total = log_sum_exp(logits);
-  best.clear();
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t token = order[static_cast<size_t>(i)];
-    best.push_back({token, static_cast<double>(logits[static_cast<size_t>(token)]) - total});
+  const int64_t most = num_candidates();
+  best.clear();  // a heap whose front is the worst of the best so far
+  for (int32_t token = 0; token < std::ssize(logits); ++token) {
+    if (!may_stop && is_stop(token)) continue;
+    const BeamToken next{token, static_cast<double>(logits[static_cast<size_t>(token)]) - total};
+    if (std::ssize(best) == most) {
+      if (!is_likelier(next, best.front())) continue;
+      std::pop_heap(best.begin(), best.end(), is_likelier);
+      best.pop_back();
+    }
+    best.push_back(next);
+    std::push_heap(best.begin(), best.end(), is_likelier);
   }
+  std::sort_heap(best.begin(), best.end(), is_likelier);
 }
 
 double BeamSearch::score_of(double logprob, int64_t length) const {

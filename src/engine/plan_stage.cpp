@@ -86,10 +86,15 @@ Plan EngineImpl::plan_step() {
     running_entries_.push_back(entry_of(*sequence));
     num_rows += sequence->num_rows;
   }
-  // Prefixes are looked up only for those that might be admitted: one batch row each at least.
+  // Looking up prefixes costs a hash of the prompt, so it ends where no plan could admit more: at
+  // the batch rows, the tokens or the pages there are.
   const auto num_open = std::min<int64_t>(options_.max_batch - num_rows, std::ssize(waiting_));
+  int64_t num_tokens = 0, num_pages = 0;
   for (Sequence* sequence : std::span(waiting_).first(static_cast<size_t>(num_open))) {
-    waiting_entries_.push_back(entry_of(*sequence));
+    const PlanEntry& entry = waiting_entries_.emplace_back(entry_of(*sequence));
+    num_tokens += entry.num_known - entry.num_cached;
+    num_pages += (entry.num_known - entry.num_cached) / options_.page_size;
+    if (num_tokens >= options_.max_step_tokens || num_pages > cache_.num_available()) break;
   }
   return plan(running_entries_, waiting_entries_,
               {.max_tokens = options_.max_step_tokens,

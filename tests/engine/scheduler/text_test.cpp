@@ -83,6 +83,40 @@ TEST(Text, ReturnsHeldBackTextAtTheEnd) {
   EXPECT_EQ(outcome.finish, FinishReason::length);
 }
 
+TEST(Text, ReturnsHeldBackTextWhenCancelledOrLate) {
+  Clock::time_point now{};
+  EngineOptions options = tiny_options();
+  options.now = [&] { return now; };
+  for (const bool is_late : {false, true}) {
+    const auto engine = script_engine(kPieces, options);
+    Request request = script_request();
+    request.stop = {"two or"};
+    if (is_late) request.deadline = now + std::chrono::seconds(1);
+    const RequestId id = engine->submit(request).value();
+    Outcomes outcomes;
+    for (int i = 0; i < 3; ++i) collect(engine->step(), outcomes);
+    EXPECT_EQ((outcomes[{id, 0}].text), "one ");
+    if (is_late) now += std::chrono::seconds(1);
+    if (!is_late) engine->cancel(id);
+    collect(engine->step(), outcomes);
+    EXPECT_EQ((outcomes[{id, 0}].text), "one two");
+    EXPECT_EQ((outcomes[{id, 0}].finish),
+              is_late ? FinishReason::deadline : FinishReason::cancelled);
+  }
+}
+
+TEST(Text, IsTheSameAfterPreemption) {
+  EngineOptions options = tiny_options(/*num_pages=*/4);
+  options.max_context = 16;
+  const auto engine = script_engine(kPieces, options);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(engine->submit(script_request()).value());
+  Outcomes outcomes;
+  run_all(*engine, outcomes);
+  for (const RequestId id : ids) EXPECT_EQ((outcomes[{id, 0}].text), kWhole);
+  EXPECT_GT(engine->metrics().num_preemptions, 0);
+}
+
 TEST(Text, ReplacesACharacterThatStaysIncomplete) {
   const auto engine = script_engine(kPieces);
   Request request = script_request();
