@@ -47,10 +47,21 @@ TEST(PrefixIndex, ASaltCannotPassForAPage) {
   const PrefixIndex index(1, 2, kKey);
   const Tokens tokens = {3, 4};
   const Digest parent = index.root("x");
-  std::string forged(16 + 8, '\0');
-  std::memcpy(forged.data(), &parent, 16);
-  std::memcpy(forged.data() + 16, tokens.data(), 8);
+  // The bytes a page is hashed from, with and without a leading word to tell its kind.
+  std::string forged(8 + 16 + 8, '\0');
+  forged[0] = 1;
+  std::memcpy(forged.data() + 8, &parent, 16);
+  std::memcpy(forged.data() + 24, tokens.data(), 8);
   EXPECT_NE(index.root(forged), index.key(parent, tokens).digest);
+  EXPECT_NE(index.root(forged.substr(8)), index.key(parent, tokens).digest);
+}
+
+TEST(PrefixIndex, DigestsDependOnEveryBitOfTheParent) {
+  const PrefixIndex index(1, 1, kKey);
+  const Tokens tokens = {3};
+  const Digest digest = index.key({1, 2}, tokens).digest;
+  EXPECT_NE(digest, index.key({uint64_t{1} << 63 | 1, 2}, tokens).digest);
+  EXPECT_NE(digest, index.key({1, uint64_t{1} << 63 | 2}, tokens).digest);
 }
 
 TEST(PrefixIndex, DigestsDependOnTheKey) {

@@ -181,5 +181,15 @@ TEST(FindLargest, IsTheFirstOfEqualsAnywhereInARow) {
   EXPECT_EQ(find_largest(std::vector<float>(40, -kInfinity)), 0);
 }
 
+TEST(FindLargest, TellsNeighbouringNumbersApart) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 500; ++i) {
+    std::vector<float> logits(1 + random() % 6000);
+    for (float& logit : logits) logit = 1.0f + static_cast<float>(random() % 5000) * 0x1p-23f;
+    const auto want = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    ASSERT_EQ(find_largest(logits), want);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::engine::testing

@@ -212,6 +212,8 @@ TEST(Sampler, RefusesARowWithNothingToChoose) {
   EXPECT_NE(message_for({1, -kInfinity}, {}, {0}).find("none of 2 tokens is left"),
             std::string::npos);
   EXPECT_NE(message_for({1, 2}, kGreedy, {0, 1}).find("2 are banned"), std::string::npos);
+  EXPECT_NE(message_for({-kInfinity}, {.logit_bias = {{0, 100}}}, {}).find("0 are banned"),
+            std::string::npos);
   EXPECT_NE(message_for({}, {}, {}).find("empty"), std::string::npos);
   EXPECT_NE(message_for({1, 2}, {.logit_bias = {{2, 1}}}, {}).find("token 2 is outside"),
             std::string::npos);
