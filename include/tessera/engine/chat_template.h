@@ -18,12 +18,16 @@ namespace tessera {
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
+  // More keys, as a JSON object: {"tool_calls": [...]}. Strings in it count as input; a key that is
+  // there too, such as "content": null, replaces the one above.
+  std::string fields_json = {};
 };
 
 struct TemplateLimits {
-  int64_t steps = 1'000'000;       // evaluated nodes, loop rounds included
+  int64_t steps = 1'000'000;       // evaluated nodes, loop rounds, elements made, each 64 bytes
+                                   // of text handled: bounds both time and memory
   int64_t output_bytes = 4 << 20;  // of the rendered text, and of any one string
-  int64_t depth = 64;              // of nesting, in the source and of calls
+  int64_t depth = 64;              // of nesting: in the source, of calls, of values; 1 to 256
   int64_t source_bytes = 256 << 10;
 };
 
