@@ -68,8 +68,9 @@ class EngineImpl final : public Engine {
   std::span<const float> run_model();
 
   // sample_stage.cpp
-  void sample_row(const BatchRow& row, std::span<const float> logits, RowResult& result);
-  void sample_next(const BatchRow& row, std::span<const float> logits, RowResult& result);
+  void score_prompt(const BatchRow& row, std::span<const float> logits, RowResult& result) const;
+  void sample_next(const BatchRow& row, std::span<const float> logits, SamplerScratch& scratch,
+                   RowResult& result) const;
 
   // commit_stage.cpp
   void commit_row(const BatchRow& row, RowResult& result);
@@ -117,7 +118,7 @@ class EngineImpl final : public Engine {
   model::HostBatch host_batch_;
   std::vector<cache::PageCopy> copies_;
   std::vector<std::pair<int32_t, int32_t>> copy_pairs_;
-  SamplerScratch scratch_;
+  std::vector<SamplerScratch> scratch_;  // one a thread
   std::vector<SequenceOutput> outputs_;
   std::vector<std::unique_ptr<Sequence>> retired_;
   std::vector<std::unique_ptr<ActiveRequest>> closed_;

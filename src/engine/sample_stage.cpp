@@ -1,66 +1,100 @@
 // The third call of a step: from logits to tokens. Reads the state and fills the results.
 // SPDX-License-Identifier: MIT
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "core/text.h"
 #include "engine/engine_impl.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
+namespace {
+
+std::string broken_at(int64_t position) {
+  return concat("the model's logits after token ", position,
+                " are not finite; load it with check_weights to find out why");
+}
+
+}  // namespace
+
+// The logprobs of the prompt tokens after this row's; each position stands alone.
+void EngineImpl::score_prompt(const BatchRow& row, std::span<const float> logits,
+                              RowResult& result) const {
+  const ActiveRequest& active = *row.sequence->request;
+  const int64_t first = row.start + row.num_tokens - row.num_logits;  // position
+  const int64_t count = std::clamp<int64_t>(active.num_prompt() - 1 - first, 0, row.num_logits);
+  if (row.beam >= 0 || count == 0) return;
+  const int32_t* next = row.sequence->tokens.data() + first + 1;
+  const auto width = static_cast<size_t>(vocab());
+  result.prompt_logprobs.resize(static_cast<size_t>(count));
+  float* scores = result.prompt_logprobs.data();
+#pragma omp parallel for if (count > 1)
+  for (int64_t i = 0; i < count; ++i) {
+    const auto one = logits.subspan(static_cast<size_t>(row.first_logit + i) * width, width);
+    const double logit = one[static_cast<size_t>(next[i])];
+    scores[i] = is_broken(one) ? std::numeric_limits<float>::quiet_NaN()
+                               : static_cast<float>(logit - log_sum_exp(one));
+  }
+  const auto broken =
+      std::ranges::find_if(result.prompt_logprobs, [](float score) { return std::isnan(score); });
+  if (broken != result.prompt_logprobs.end()) {
+    result.error = broken_at(first + (broken - result.prompt_logprobs.begin()));
+  }
+}
 
 // The next tokens after a row that has reached the end of what is known.
 void EngineImpl::sample_next(const BatchRow& row, std::span<const float> logits,
-                             RowResult& result) {
+                             SamplerScratch& scratch, RowResult& result) const {
   const Sequence& sequence = *row.sequence;
   const ActiveRequest& active = *sequence.request;
   const Request& request = active.request;
+  if (active.max_new_tokens == 0) return;
+  if (is_broken(logits)) {
+    result.error = broken_at(row.start + row.num_tokens - 1);
+    return;
+  }
   if (sequence.beams) {
     sequence.beams->search.best_tokens(logits, result.candidates);
     if (request.num_logprobs > 0) result.top = logprobs_of(logits, 0, request.num_logprobs).top;
     return;
   }
-  if (active.max_new_tokens == 0) return;
   const bool may_stop = active.num_generated(sequence) >= request.min_new_tokens;
   const std::span<const int32_t> banned =
       may_stop ? std::span<const int32_t>() : active.stop_tokens;
   for (int32_t i = 0; i < sequence.num_rows; ++i) {  // several: siblings begin here
     const int32_t token =
         engine::sample(logits, request.sampling, sequence.counts, banned, active.seed,
-                       sequence.index + i, std::ssize(sequence.tokens), scratch_);
+                       sequence.index + i, std::ssize(sequence.tokens), scratch);
     result.tokens.push_back(request.num_logprobs >= 0
                                 ? logprobs_of(logits, token, request.num_logprobs)
                                 : OutputToken{token, 0.0f, {}});
   }
 }
 
-void EngineImpl::sample_row(const BatchRow& row, std::span<const float> logits, RowResult& result) {
-  const ActiveRequest& active = *row.sequence->request;
-  const auto width = static_cast<size_t>(vocab());
-  const int64_t end = row.start + row.num_tokens;
-  for (int64_t i = 0; i < row.num_logits; ++i) {
-    const std::span<const float> one =
-        logits.subspan(static_cast<size_t>(row.first_logit + i) * width, width);
-    const int64_t position = end - row.num_logits + i;
-    if (is_broken(one)) {
-      result.error = concat("the model's logits after token ", position,
-                            " are not finite; load it with check_weights to find out why");
-      return;
-    }
-    if (row.beam < 0 && position + 1 < active.num_prompt()) {
-      const int32_t next = row.sequence->tokens[static_cast<size_t>(position) + 1];
-      const double logit = one[static_cast<size_t>(next)];
-      result.prompt_logprobs.push_back(static_cast<float>(logit - log_sum_exp(one)));
-    } else if (i + 1 == row.num_logits && row.completes()) {
-      sample_next(row, one, result);
-    }
-  }
-}
-
+// Rows share nothing but the logits, so they are done side by side, each by one thread.
 void EngineImpl::sample(std::span<const float> logits) {
   for (size_t i = 0; i < rows_.size(); ++i) {
     results_[i].clear();
+    score_prompt(rows_[i], logits, results_[i]);
+  }
+  const auto width = static_cast<size_t>(vocab());
+  const auto num_rows = std::ssize(rows_);
+  const auto num_threads = static_cast<size_t>(omp_get_max_threads());
+  if (scratch_.size() < num_threads) scratch_.resize(num_threads);
+#pragma omp parallel for schedule(dynamic) if (num_rows > 1)
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const BatchRow& row = rows_[static_cast<size_t>(i)];
+    RowResult& result = results_[static_cast<size_t>(i)];
+    if (!row.completes() || !result.error.empty()) continue;
+    const auto last = static_cast<size_t>(row.first_logit + row.num_logits - 1);
     try {
-      sample_row(rows_[i], logits, results_[i]);
+      sample_next(row, logits.subspan(last * width, width),
+                  scratch_[static_cast<size_t>(omp_get_thread_num())], result);
     } catch (const Error& error) {  // a row with nothing to choose fails alone, not its batch
-      results_[i].error = error.what();
+      result.error = error.what();
     }
   }
 }
