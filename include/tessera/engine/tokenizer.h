@@ -61,13 +61,19 @@ class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool keep_special = false);
   std::string push(int32_t id);
-  std::string finish();  // what was held back, as U+FFFD where it stayed incomplete
+  void append(int32_t id, std::string& out);  // push, into a text that is there already
+  // What was held back, as U+FFFD where it stayed incomplete. The decoder is then as new.
+  std::string finish();
 
  private:
+  void take_whole(bool is_end, std::string& out);
+
   const Tokenizer* tokenizer_;
   bool keep_special_;
-  bool has_text_ = false;  // something was written already: a leading space is then kept
-  std::string pending_;    // bytes of a character that is not complete yet
+  bool has_token_ = false;  // a token was decoded: the first may lose its space
+  int64_t num_to_strip_;    // characters that may still be stripped at the start of the text
+  std::string pending_;     // bytes of a character that is not complete yet
+  std::string held_;        // characters that are stripped if the text ends with them
 };
 
 }  // namespace tessera
