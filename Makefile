@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: MIT
 #
 #   make PRESET=asan test        another preset of CMakePresets.json
+#   make run PROMPT="The city of" ARGS="--temperature 0"
 #   make bench ARGS="--shapes norm --json out.json"
 
 # Both kernel libraries where there is an nvcc, the CPU side where there is none.
 NVCC := $(shell sh tools/find_nvcc.sh)
 PRESET ?= $(if $(NVCC),release,cpu)
 FAMILY ?= elementwise
+export PROMPT ?= The history of mathematics
 BUILD := build/$(PRESET)
 export CUDACXX := $(NVCC)
 
@@ -15,7 +17,7 @@ export CUDACXX := $(NVCC)
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run        build, then report on this machine (tessera doctor)"
+	@echo "make run        build, then continue PROMPT with the bundled model"
 	@echo "make test       checks, build and every test this machine can run"
 	@echo "make bench      time the rows of a family: FAMILY=elementwise ARGS=..."
 	@echo "make gpu-suite  GPU tests, sanitizers, benches and comparisons; writes JSON"
@@ -31,7 +33,8 @@ configure: setup
 
 run: configure
 	@cmake --build --preset $(PRESET) --target tessera
-	@$(BUILD)/apps/tessera doctor
+	@printf '%s' "$$PROMPT"
+	@$(BUILD)/apps/tessera run --prompt "$$PROMPT" $(ARGS)
 
 test:
 	@sh tools/setup.sh test

@@ -1,4 +1,4 @@
-// `tessera bench`: its options, handed to the harness.
+// `tessera bench`: its options, handed to the harness. `bench e2e` is a verb of its own below it.
 // SPDX-License-Identifier: MIT
 #include "bench/bench.h"
 
@@ -6,51 +6,61 @@
 #include <iostream>
 #include <memory>
 
+#include "apps/options.h"
+#include "apps/output.h"
 #include "apps/verbs.h"
 
 namespace tessera::apps {
+namespace {
+
+struct BenchFlags {
+  bench::BenchOptions options;
+  bool is_list = false;
+  bool is_markdown = false;
+  bool is_workloads = false;
+  bool has_no_energy = false;
+};
+
+int run(BenchFlags& flags) {
+  if (flags.is_workloads) {
+    write_out(bench::list_workloads(flags.options.family));
+    return 0;
+  }
+  if (flags.is_list) {
+    write_out(bench::list_rows(flags.options.family, flags.is_markdown));
+    return 0;
+  }
+  flags.options.has_energy = !flags.has_no_energy;
+  return bench::run_bench(flags.options, std::cout) == 0 ? 0 : 1;
+}
+
+}  // namespace
 
 void add_bench(CLI::App& app, int& exit_status) {
-  struct Flags {
-    bench::BenchOptions options;
-    bool is_list = false;
-    bool is_markdown = false;
-    bool is_workloads = false;
-    bool has_no_energy = false;
-  };
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<BenchFlags>();
   bench::BenchOptions& options = flags->options;
   CLI::App* verb = app.add_subcommand(
-      "bench", "Times kernels: checked against the CPU first, medians over CUDA-graph replays");
-  verb->add_option("family", options.family, "Kernel family, such as elementwise; all if absent");
-  verb->add_option("--row", options.row, "Only this row, as --list names it");
-  verb->add_option("--shapes", options.workload, "Only this named workload, such as norm");
-  verb->add_option("--dtype", options.dtype, "Rows that take or give this type; or all")
-      ->capture_default_str();
-  verb->add_flag("--every-row", options.every_row, "Also rows that dispatch would pass over");
-  verb->add_flag("--small", options.is_small, "Only problems of at most 16 MiB");
-  verb->add_flag("--cpu", options.use_cpu, "Time the CPU even where there is a GPU");
-  verb->add_option("--json", options.json_path, "Write the results to this file");
-  verb->add_option("--baseline", options.baseline_path, "Show the speed-up over this JSON file");
-  verb->add_option("--warmup", options.timer.num_warmup, "Batches run before timing")
-      ->capture_default_str();
-  verb->add_option("--iters", options.timer.num_batches, "Batches timed; 0: enough for 0.15 s")
-      ->capture_default_str();
-  verb->add_flag("--no-energy", flags->has_no_energy, "Skip the energy measurement, 0.4 s a shape");
-  verb->add_flag("--list", flags->is_list, "List the rows and stop");
-  verb->add_flag("--markdown", flags->is_markdown, "With --list: as a Markdown table");
-  verb->add_flag("--workloads", flags->is_workloads, "Print the named shapes as JSON and stop");
-  verb->callback([flags, &exit_status] {
-    if (flags->is_workloads) {
-      std::cout << bench::list_workloads(flags->options.family);
-      return;
-    }
-    if (flags->is_list) {
-      std::cout << bench::list_rows(flags->options.family, flags->is_markdown);
-      return;
-    }
-    flags->options.has_energy = !flags->has_no_energy;
-    exit_status = bench::run_bench(flags->options, std::cout) == 0 ? 0 : 1;
+      "bench", "Times kernels, each checked against the CPU first; e2e times a whole model");
+  verb->add_option("FAMILY", options.family, "Kernel family, such as elementwise; all if absent");
+  FlagSet what(*verb, "What is timed");
+  what.value("--row", options.row, "NAME", "Only this row, as --list names it");
+  what.value("--shapes", options.workload, "NAME", "Only this named workload, such as norm");
+  what.value("--dtype", options.dtype, "TYPE", "Rows that take or give this type; or all");
+  what.toggle("--every-row", options.every_row, "Also rows that dispatch would pass over");
+  what.toggle("--small", options.is_small, "Only problems of at most 16 MiB");
+  what.toggle("--cpu", options.use_cpu, "Time the CPU even where there is a GPU");
+  what.value("--warmup", options.timer.num_warmup, "N", "Batches run before timing");
+  what.value("--iters", options.timer.num_batches, "N", "Batches timed; 0: enough for 0.15 s");
+  what.toggle("--no-energy", flags->has_no_energy, "Skip the energy measurement, 0.4 s a shape");
+  FlagSet output(*verb, "Output");
+  output.value("--json", options.json_path, "FILE", "Write the results to this file");
+  output.value("--baseline", options.baseline_path, "FILE", "Show the speed-up over this JSON");
+  output.toggle("--list", flags->is_list, "List the rows and stop");
+  output.toggle("--markdown", flags->is_markdown, "With --list: as a Markdown table");
+  output.toggle("--workloads", flags->is_workloads, "Print the named shapes as JSON and stop");
+  add_bench_e2e(*verb, exit_status);
+  verb->callback([flags, verb, &exit_status] {
+    if (verb->get_subcommands().empty()) exit_status = run(*flags);
   });
 }
 

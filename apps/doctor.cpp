@@ -1,116 +1,171 @@
 // `tessera doctor`: what this machine has, what it was measured to do, and what runs on it.
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <fstream>
-#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
+#include "apps/machine.h"
+#include "apps/model_options.h"
+#include "apps/options.h"
+#include "apps/output.h"
 #include "apps/verbs.h"
 #include "bench/bench.h"
 #include "bench/ceilings.h"
-#include "bench/power.h"
 #include "bench/report.h"
+#include "core/text.h"
 #include "ops/registry.h"
 
 namespace tessera::apps {
 namespace {
 
-std::string fixed(double value, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
+using Json = nlohmann::ordered_json;
 
-void print(std::string_view what, std::string_view value) {
-  std::printf("  %-18.*s %.*s\n", static_cast<int>(what.size()), what.data(),
-              static_cast<int>(value.size()), value.data());
-}
+constexpr double kGib = 1 << 30;
 
-double memory_gib() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  double kib = 0;
-  file >> name >> kib;
-  return kib / (1 << 20);
-}
+Json known_or_null(double value) { return value > 0 ? Json(rounded(value)) : Json(nullptr); }
 
-void print_cpu() {
-  std::cout << "CPU\n";
-  print("model", bench::cpu_name());
-  print("threads", std::to_string(std::thread::hardware_concurrency()));
-  print("memory", fixed(memory_gib(), 1) + " GiB");
+Json cpu_json() {
   const bench::Ceilings ceilings = bench::measure_ceilings(cpu_device());
-  print("measured read", fixed(ceilings.read_tbs * 1e3, 1) + " GB/s");
-  print("measured copy", fixed(ceilings.copy_tbs * 1e3, 1) + " GB/s, read plus written");
+  return {{"name", bench::cpu_name()},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", num_threads()},
+          {"simd", simd_target()},
+          {"memory_bytes", total_memory_bytes()},
+          {"available_bytes", available_memory_bytes()},
+          {"read_gbs", rounded(ceilings.read_tbs * 1e3)},
+          {"copy_gbs", rounded(ceilings.copy_tbs * 1e3)}};
 }
 
-void print_gpu(Device device) {
+Json gpu_json(Device device) {
   const DeviceInfo& info = device_info(device);
-  const bench::Machine machine = bench::describe_machine(device);
-  std::cout << "GPU " << device.index << "\n";
-  print("name", info.name);
-  print("capability", fixed(info.compute_capability / 10.0, 1));
-  print("multiprocessors", std::to_string(info.num_sms));
-  print("memory", fixed(static_cast<double>(info.memory_bytes) / (1 << 30), 1) + " GiB");
-  print("L2 cache", fixed(static_cast<double>(info.l2_bytes) / (1 << 20), 0) + " MiB");
-  print("driver", machine.driver + ", CUDA up to " + cuda_driver_version());
   const bench::Ceilings ceilings = bench::measure_ceilings(device);
-  print("measured read", fixed(ceilings.read_tbs, 2) + " TB/s");
-  print("measured copy", fixed(ceilings.copy_tbs, 2) + " TB/s, read plus written");
-  print("measured matrix", ceilings.bf16_tflops > 0
-                               ? fixed(ceilings.bf16_tflops, 0) + " TFLOPS, bf16 8192 cubed"
-                               : "not measured: " + ceilings.note);
+  return {{"index", device.index},
+          {"name", info.name},
+          {"compute_capability", info.compute_capability / 10.0},
+          {"multiprocessors", info.num_sms},
+          {"memory_bytes", info.memory_bytes},
+          {"l2_bytes", info.l2_bytes},
+          {"driver", bench::describe_machine(device).driver},
+          {"driver_cuda", cuda_driver_version()},
+          {"read_tbs", rounded(ceilings.read_tbs)},
+          {"copy_tbs", rounded(ceilings.copy_tbs)},
+          {"bf16_tflops", known_or_null(ceilings.bf16_tflops)},
+          {"note", ceilings.note}};
 }
 
-// How many rows of a library there are, and how many this GPU (0: none) can run.
-void print_rows(std::string_view label, Library library, int compute_capability) {
+// How many rows of a library there are, and whether the first GPU can run them.
+Json rows_json(Library library, int compute_capability) {
   int count = 0;
   for (const ops::RowInfo& row : ops::all_rows()) count += row.library == library ? 1 : 0;
-  std::string text = std::to_string(count) + " rows";
-  if (count == 0) {
-    text = "not in this build";
-  } else if (compute_capability == 0) {
-    text += "; none can run without a GPU";
-  } else if (runs_on(library, compute_capability)) {
-    text += "; all run on this GPU";
-  } else {
-    text += "; none run on this GPU";
-  }
-  print(label, text);
+  return {{"rows", count}, {"runs_here", count > 0 && runs_on(library, compute_capability)}};
 }
 
-void run_doctor() {
-  print_cpu();
+Json doctor_json() {
   const int num_gpus = num_cuda_devices();
-  for (int i = 0; i < num_gpus; ++i) print_gpu(cuda_device(i));
-  const std::string runtime = cuda_runtime_version();
-  if (num_gpus == 0) {
-    std::cout << "GPU\n";
-    print("none", runtime.empty() ? "this build has no CUDA, so no GPU can be used"
-                                  : "no CUDA device or driver was found");
-  }
-  std::cout << "Tessera " << TESSERA_VERSION << "\n";
-  const std::string toolkit = TESSERA_TOOLKIT;
-  print("CUDA toolkit", toolkit.empty() ? "none: built without CUDA" : "built with " + toolkit);
-  print("CUDA runtime", runtime.empty() ? "none" : runtime);
+  Json json = {{"version", TESSERA_VERSION}, {"cpu", cpu_json()}, {"gpus", Json::array()}};
+  for (int i = 0; i < num_gpus; ++i) json["gpus"].push_back(gpu_json(cuda_device(i)));
+  json["cuda_toolkit"] = TESSERA_TOOLKIT;
+  json["cuda_runtime"] = cuda_runtime_version();
   const int capability = num_gpus == 0 ? 0 : device_info(cuda_device()).compute_capability;
-  print_rows("sm90 library", Library::sm90, capability);
-  print_rows("portable library", Library::portable, capability);
-  print("CPU library", std::to_string(bench::problem_makers().size()) + " operations, all dtypes");
-  std::cout << (num_gpus == 0
-                    ? "Every operation runs here on the CPU. GPU kernels are built where a CUDA\n"
-                      "toolkit is found, and run where there is an NVIDIA GPU of capability 8.0 "
-                      "or more.\n"
-                    : "Views in GPU memory run on the GPU, views in CPU memory on the CPU.\n");
+  json["sm90_library"] = rows_json(Library::sm90, capability);
+  json["portable_library"] = rows_json(Library::portable, capability);
+  json["cpu_operations"] = bench::problem_makers().size();
+  json["bundled_model"] = bundled_model().string();
+  return json;
+}
+
+std::string line(std::string_view what, std::string_view value) {
+  std::string text = concat("  ", what);
+  text.resize(std::max<size_t>(text.size() + 1, 21), ' ');
+  return concat(text, value, "\n");
+}
+
+std::string number(const Json& json, int digits, std::string_view unit) {
+  return concat(fixed(json.get<double>(), digits), " ", unit);
+}
+
+std::string gib(const Json& json) { return fixed(json.get<double>() / kGib, 1) + " GiB"; }
+
+std::string cpu_text(const Json& cpu) {
+  return concat(
+      "CPU\n", line("model", cpu["name"].get<std::string>()),
+      line("threads", concat(cpu["threads"], " of ", cpu["cores"])),
+      line("vectors", cpu["simd"].get<std::string>()),
+      line("memory", concat(gib(cpu["memory_bytes"]), ", ", gib(cpu["available_bytes"]), " free")),
+      line("measured read", number(cpu["read_gbs"], 1, "GB/s")),
+      line("measured copy", number(cpu["copy_gbs"], 1, "GB/s, read plus written")));
+}
+
+std::string gpu_text(const Json& gpu) {
+  const std::string driver = gpu["driver"].get<std::string>();
+  const std::string cuda = gpu["driver_cuda"].get<std::string>();
+  return concat(
+      "GPU ", gpu["index"], "\n", line("name", gpu["name"].get<std::string>()),
+      line("capability", fixed(gpu["compute_capability"].get<double>(), 1)),
+      line("multiprocessors", gpu["multiprocessors"].dump()),
+      line("memory", gib(gpu["memory_bytes"])),
+      line("L2 cache", fixed(gpu["l2_bytes"].get<double>() / (1 << 20), 0) + " MiB"),
+      line("driver", concat(driver, ", CUDA up to ", cuda)),
+      line("measured read", number(gpu["read_tbs"], 2, "TB/s")),
+      line("measured copy", number(gpu["copy_tbs"], 2, "TB/s, read plus written")),
+      line("measured matrix", gpu["bf16_tflops"].is_null()
+                                  ? "not measured: " + gpu["note"].get<std::string>()
+                                  : number(gpu["bf16_tflops"], 0, "TFLOPS, bf16 8192 cubed")));
+}
+
+std::string rows_text(std::string_view label, const Json& rows, bool has_gpu) {
+  const int count = rows["rows"].get<int>();
+  std::string text = concat(count, " rows");
+  if (count == 0) {
+    text = "not in this build";
+  } else if (!has_gpu) {
+    text += "; none can run without a GPU";
+  } else {
+    text += rows["runs_here"].get<bool>() ? "; all run on this GPU" : "; none run on this GPU";
+  }
+  return line(label, text);
+}
+
+std::string doctor_text(const Json& json) {
+  const bool has_gpu = !json["gpus"].empty();
+  const std::string toolkit = json["cuda_toolkit"].get<std::string>();
+  const std::string runtime = json["cuda_runtime"].get<std::string>();
+  const std::string model = json["bundled_model"].get<std::string>();
+  std::string text = cpu_text(json["cpu"]);
+  for (const Json& gpu : json["gpus"]) text += gpu_text(gpu);
+  if (!has_gpu) {
+    text += "GPU\n" + line("none", runtime.empty() ? "this build has no CUDA, so no GPU can be used"
+                                                   : "no CUDA device or driver was found");
+  }
+  text += concat("Tessera ", TESSERA_VERSION, "\n");
+  text +=
+      line("CUDA toolkit", toolkit.empty() ? "none: built without CUDA" : "built with " + toolkit);
+  text += line("CUDA runtime", runtime.empty() ? "none" : runtime);
+  text += rows_text("sm90 library", json["sm90_library"], has_gpu);
+  text += rows_text("portable library", json["portable_library"], has_gpu);
+  text += line("CPU library", concat(json["cpu_operations"], " operations, all dtypes"));
+  text += line("bundled model", model.empty() ? "not found" : model);
+  text += has_gpu ? "Views in GPU memory run on the GPU, views in CPU memory on the CPU.\n"
+                  : "Every operation runs here on the CPU. GPU kernels are built where a CUDA\n"
+                    "toolkit is found, and run where there is an NVIDIA GPU of capability 8.0 "
+                    "or more.\n";
+  return text;
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, int&) {
-  app.add_subcommand("doctor", "Shows this machine: CPU, GPU, measured rates, what is supported")
-      ->callback([] { run_doctor(); });
+  const auto is_json = std::make_shared<bool>(false);
+  CLI::App* verb =
+      app.add_subcommand("doctor", "Shows this machine: CPU, GPU, measured rates, what runs here");
+  FlagSet flags(*verb, "Output");
+  flags.toggle("--json", *is_json, "One JSON object instead of text");
+  verb->callback([is_json] {
+    const Json json = doctor_json();
+    write_out(*is_json ? json.dump(1) + "\n" : doctor_text(json));
+  });
 }
 
 }  // namespace tessera::apps

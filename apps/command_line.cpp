@@ -1,0 +1,165 @@
+// From argv to a verb, and from what went wrong to one line.
+// SPDX-License-Identifier: MIT
+#include "apps/command_line.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+
+#include "apps/help.h"
+#include "apps/options.h"
+#include "apps/output.h"
+#include "apps/suggest.h"
+#include "apps/verbs.h"
+#include "core/text.h"
+
+namespace tessera::apps {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+// The verb that the command line got to: bench e2e rather than bench.
+const CLI::App* deepest_verb(const CLI::App& app) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  return parsed.empty() ? &app : deepest_verb(*parsed.back());
+}
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) names.push_back(verb->get_name());
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& verb) {
+  std::vector<std::string> names;
+  for (const CLI::Option* flag : verb.get_options()) {
+    for (const std::string& name : flag->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// The environment variable a message is about, where the value came from there.
+std::string environment_note(const CLI::App& verb, std::string_view message) {
+  for (const CLI::Option* flag : verb.get_options()) {
+    const std::string variable = env_name(verb, *flag);
+    if (variable.empty() || std::getenv(variable.c_str()) == nullptr) continue;
+    for (const std::string& name : flag->get_lnames()) {
+      if (message.find("--" + name) != std::string_view::npos) {
+        return concat(" (", variable, " is '", std::getenv(variable.c_str()), "')");
+      }
+    }
+  }
+  return {};
+}
+
+// What was left over: a flag nobody knows, a verb nobody knows, or one word too many.
+std::string explain_extras(const CLI::App& root, const std::vector<std::string>& extras) {
+  const CLI::App& verb = *deepest_verb(root);
+  for (const std::string& word : extras) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string flag = word.substr(0, word.find('='));
+    return concat("no flag ", flag, did_you_mean(flag, flag_names(verb)), "; ", full_name(verb),
+                  " -h lists them");
+  }
+  const std::string word = extras.empty() ? "" : extras.front();
+  if (&verb == &root) {
+    return concat("no verb '", word, "'", did_you_mean(word, verb_names(root)),
+                  "; tessera -h lists them");
+  }
+  return concat("'", word, "' is one word too many; quote a prompt of several words, and see ",
+                full_name(verb), " -h");
+}
+
+void print_help_of(const CLI::App& root, const std::vector<std::string>& path) {
+  const CLI::App* verb = &root;
+  for (const std::string& word : path) {
+    const CLI::App* next = nullptr;
+    for (const CLI::App* sub : verb->get_subcommands(nullptr)) {
+      if (sub->get_name() == word) next = sub;
+    }
+    if (next == nullptr) {
+      throw UsageError(concat("no verb '", word, "'", did_you_mean(word, verb_names(*verb)),
+                              "; tessera -h lists them"));
+    }
+    verb = next;
+  }
+  write_out(HelpFormatter().make_help(verb, "", CLI::AppFormatMode::Normal));
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
+  auto app = std::make_unique<CLI::App>("LLM inference: one binary, a verb a task.", "tessera");
+  CLI::App* root = app.get();
+  app->formatter(std::make_shared<HelpFormatter>());
+  app->set_help_flag("-h,--help", "Shows this page");
+  app->set_version_flag("--version", TESSERA_VERSION)->description("Prints the version");
+  app->require_subcommand(0, 1);
+  app->footer(
+      "tessera VERB -h shows a verb's flags. Each flag may be given by an environment\n"
+      "variable: TESSERA_RUN_TOP_P=0.9 is run's --top-p 0.9. Counts may be written\n"
+      "32K or 2G, powers of 1024. Status: 0 worked, 1 failed, 2 wrong command line.");
+  // Verbs take over the help flags that are there when they are added.
+  app->set_help_all_flag("--help-all", "Shows every flag, with environment variables");
+  add_run(*app, exit_status);
+  add_bench(*app, exit_status);
+  add_perplexity(*app, exit_status);
+  add_eval(*app, exit_status);
+  add_inspect(*app, exit_status);
+  add_doctor(*app, exit_status);
+  app->add_subcommand("version", "Prints the version")->callback([] {
+    write_out(std::string(TESSERA_VERSION) + "\n");
+  });
+  const auto path = std::make_shared<std::vector<std::string>>();
+  CLI::App* help = app->add_subcommand("help", "Shows this page, or that of a verb");
+  help->add_option("VERB", *path, "Such as run, or bench e2e");
+  help->callback([root, path] { print_help_of(*root, *path); });
+  app->callback([root] {
+    if (root->get_subcommands().empty()) {
+      throw UsageError(
+          "no verb was given; tessera -h lists them, and tessera run answers a prompt");
+    }
+  });
+  attach_environment(*app);
+  return app;
+}
+
+std::string explain(const CLI::App& root, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    return explain_extras(root, root.remaining(true));
+  }
+  const CLI::App& verb = *deepest_verb(root);
+  return concat(error.what(), environment_note(verb, error.what()), "; see ", full_name(verb),
+                " -h");
+}
+
+int run_command_line(int argc, const char* const* argv) {
+  // A closed pipe shows as a write that fails, not as a signal that kills.
+  std::signal(SIGPIPE, SIG_IGN);
+  int exit_status = 0;
+  const std::unique_ptr<CLI::App> app = make_command_line(exit_status);
+  try {
+    app->parse(argc, argv);
+  } catch (const OutputClosed&) {
+    return exit_status;
+  } catch (const CLI::Success& asked_for) {  // help or the version
+    return app->exit(asked_for);
+  } catch (const CLI::ParseError& error) {
+    write_note(concat("tessera: ", explain(*app, error), "\n"));
+    return kUsage;
+  } catch (const UsageError& error) {
+    write_note(concat("tessera: ", error.what(), "\n"));
+    return kUsage;
+  } catch (const std::bad_alloc&) {
+    write_note("tessera: out of memory; try a smaller --context, --kv-bytes or --weights int8\n");
+    return kFailure;
+  } catch (const std::exception& error) {
+    write_note(concat("tessera: ", error.what(), "\n"));
+    return kFailure;
+  }
+  return exit_status;
+}
+
+}  // namespace tessera::apps

@@ -1,0 +1,37 @@
+// The files of HellaSwag, ARC and MMLU, as questions.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/eval/question.h"
+
+namespace tessera::apps {
+
+// Six lines a question: the beginning, the number of the right ending, four endings.
+std::vector<Question> parse_hellaswag(std::string_view text, std::string_view origin);
+
+// One JSON object a line: {"query": "Question: …", "choices": […], "gold": 2}.
+std::vector<Question> parse_arc(std::string_view text, std::string_view origin);
+
+// Rows of question, four choices and the answer, as 0-3 or A-D; a first row of names is left out.
+// The choices of the questions made are the letters.
+std::vector<Question> parse_mmlu(std::string_view csv, std::string_view origin,
+                                 std::string_view subject);
+// Every <folder>/test/<subject>_test.csv, with num_shots examples of
+// <folder>/dev/<subject>_dev.csv.
+std::vector<Question> load_mmlu(const std::filesystem::path& folder, int64_t num_shots);
+
+// "hellaswag", "arc" or "mmlu". num_shots < 0: what is usual for the task.
+std::vector<Question> load_task(const std::string& task, const std::filesystem::path& data,
+                                int64_t num_shots);
+
+// Fields of comma-separated text; quotes may enclose commas, line ends and doubled quotes. Refuses
+// a quote that is never closed.
+std::vector<std::vector<std::string>> parse_csv(std::string_view text, std::string_view origin);
+
+}  // namespace tessera::apps

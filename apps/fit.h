@@ -1,0 +1,36 @@
+// How much memory a model takes, and what fits where.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/config.h"
+
+namespace tessera::apps {
+
+// Weights in memory: `dtype` throughout, or linear layers as int8 with a scale an output.
+int64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool is_int8);
+
+// What of a memory a model may take: the rest is for activations, the system and other programs.
+inline constexpr double kUsableShare = 0.9;
+
+// Sequences of `context` tokens whose keys and values fit beside the weights, in whole pages.
+int64_t sequences_that_fit(int64_t memory_bytes, int64_t weight_bytes, int64_t kv_bytes_per_token,
+                           int64_t context, int64_t page_size);
+
+// Context lengths worth a column: powers of four from 512, and the model's own.
+std::vector<int64_t> contexts_to_show(int64_t max_positions);
+
+// Rows of a cache that hold no token, of those that sequences of these lengths take.
+struct CacheWaste {
+  double paged = 0;       // whole pages
+  double contiguous = 0;  // max_context rows for each
+};
+CacheWaste cache_waste(std::span<const int64_t> lengths, int64_t page_size, int64_t max_context);
+
+// Lengths spread evenly over [shortest, longest].
+std::vector<int64_t> even_lengths(int64_t shortest, int64_t longest, int64_t count);
+
+}  // namespace tessera::apps

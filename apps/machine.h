@@ -1,0 +1,26 @@
+// What the machine has, asked of the system.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::apps {
+
+int64_t total_memory_bytes();      // 0 where the system does not say
+int64_t available_memory_bytes();  // what could be allocated without swapping
+int64_t peak_resident_bytes();     // of this process, so far
+
+// The instruction set that the CPU's vector code runs with: "baseline", "avx2" or "avx512".
+std::string simd_target();
+
+// A memory that a model may be put into.
+struct MemoryPlace {
+  std::string name;
+  int64_t bytes = 0;
+};
+// This machine's memory and GPUs, then two sizes of GPU for comparison.
+std::vector<MemoryPlace> memory_places();
+
+}  // namespace tessera::apps

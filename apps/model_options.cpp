@@ -1,0 +1,133 @@
+// From flags to an engine.
+// SPDX-License-Identifier: MIT
+#include "apps/model_options.h"
+
+#include <omp.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "apps/options.h"
+#include "apps/progress.h"
+#include "core/text.h"
+
+namespace tessera::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kBundled = "models/tessera-13m";
+constexpr int64_t kMaxThreads = 1024;
+
+bool is_model(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored);
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& verb, ModelOptions& options) {
+  FlagSet model(verb, "Model");
+  model.choice("--dtype", options.dtype, {"f32", "bf16", "f16"}, "Of weights and activations");
+  model.choice("--weights", options.weights, {"plain", "int8"},
+               "Linear layers as they are, or int8");
+  model.quantity("--threads", options.threads, "N", "CPU threads; all cores if absent");
+  FlagSet more(verb, "Advanced model");
+  more.value("--device", options.device, "cpu|cuda:N", "Where the model runs");
+  more.quantity("--context", options.context, "N",
+                "Most tokens of a sequence; what the model was made for if absent");
+  more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
+                "Memory for keys and values, such as 512M or 2G");
+  more.toggle("--check-weights", options.check_weights, "Refuse weights with NaN or infinity");
+}
+
+DType parse_dtype(const std::string& text) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (text == name(dtype)) return dtype;
+  }
+  throw UsageError(concat("--dtype is '", text, "'; it may be f32, bf16 or f16"));
+}
+
+Device parse_device(const std::string& text) {
+  if (text == "cpu") return cpu_device();
+  if (text == "cuda") return cuda_device();
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text.starts_with(kPrefix)) {
+    const std::optional<int64_t> index =
+        parse_quantity(std::string_view(text).substr(kPrefix.size()));
+    if (index && *index < 64) return cuda_device(static_cast<int>(*index));
+  }
+  throw UsageError(concat("--device is '", text, "'; it may be cpu, or cuda:0 for the first GPU"));
+}
+
+void use_threads(int64_t threads) {
+  if (threads > kMaxThreads) {
+    throw UsageError(concat("--threads is ", threads, "; it may be 1 to ", kMaxThreads));
+  }
+  if (threads > 0) omp_set_num_threads(static_cast<int>(threads));
+}
+
+int num_threads() { return omp_get_max_threads(); }
+
+EngineOptions engine_options(const ModelOptions& options) {
+  use_threads(options.threads);
+  EngineOptions made;
+  made.device = parse_device(options.device);
+  made.dtype = parse_dtype(options.dtype);
+  made.use_int8_weights = options.weights == "int8";
+  made.check_weights = options.check_weights;
+  made.max_context = options.context;
+  made.kv_bytes = options.kv_bytes;
+  return made;
+}
+
+fs::path bundled_model() {
+  std::error_code ignored;
+  std::vector<fs::path> places;
+  const fs::path executable = fs::read_symlink("/proc/self/exe", ignored);
+  // bin/tessera of an installation, build/<preset>/apps/tessera of a build: up to four folders up.
+  fs::path above = executable.parent_path();
+  for (int i = 0; i < 5 && !above.empty(); ++i) {
+    places.push_back(above / kBundled);
+    places.push_back(above / "share/tessera" / kBundled);
+    if (above == above.parent_path()) break;
+    above = above.parent_path();
+  }
+  places.push_back(fs::path(TESSERA_SOURCE_DIR) / kBundled);
+  places.push_back(fs::current_path(ignored) / kBundled);
+  for (const fs::path& place : places) {
+    if (is_model(place)) return place;
+  }
+  return {};
+}
+
+fs::path find_model(const std::string& given) {
+  const char* environment = std::getenv("TESSERA_MODEL");
+  std::string named = given;
+  std::string source = "no model";
+  if (named.empty() && environment != nullptr && *environment != '\0') {
+    named = environment;
+    source = "TESSERA_MODEL names no model";
+  }
+  if (named.empty()) {
+    const fs::path bundled = bundled_model();
+    if (!bundled.empty()) return bundled;
+    throw Error(concat("the bundled model ", kBundled, " was not found; give a model's folder"));
+  }
+  if (is_model(named)) return named;
+  std::error_code ignored;
+  if (!fs::exists(named, ignored)) {
+    throw Error(concat(source, ": there is no '", named,
+                       "'; give the folder of a Hugging Face checkpoint"));
+  }
+  throw Error(concat(source, ": '", named, "' has no config.json; give the folder of a Hugging ",
+                     "Face checkpoint, with config.json, tokenizer.json and safetensors in it"));
+}
+
+std::unique_ptr<Engine> load_engine(const fs::path& folder, EngineOptions options) {
+  Progress progress("loading");
+  options.on_load = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  return Engine::load(folder, options);
+}
+
+}  // namespace tessera::apps

@@ -1,0 +1,46 @@
+// Which model, in which types, on what: the flags of every verb that runs one.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "tessera/engine/engine.h"
+
+namespace tessera::apps {
+
+struct ModelOptions {
+  std::string dtype = "bf16";
+  std::string weights = "plain";
+  std::string device = "cpu";
+  int64_t threads = 0;
+  int64_t context = 0;
+  int64_t kv_bytes = 0;
+  bool check_weights = false;
+};
+
+// --dtype, --weights, --threads, --device, --context, --kv-bytes, --check-weights.
+void add_model_flags(CLI::App& verb, ModelOptions& options);
+
+DType parse_dtype(const std::string& text);    // f32, bf16, f16
+Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
+
+// The engine's options, with the number of threads set for this process.
+EngineOptions engine_options(const ModelOptions& options);
+// Threads that operations on the CPU use; 0 keeps what there is.
+void use_threads(int64_t threads);
+int num_threads();
+
+// What a person's MODEL means: a folder with a config.json; empty is the default model: the folder
+// TESSERA_MODEL names, or the bundled one. Refuses what is not there.
+std::filesystem::path find_model(const std::string& given);
+// models/tessera-13m above the executable, in the source tree or here; empty where it is nowhere.
+std::filesystem::path bundled_model();
+
+// Loads with a progress bar, where a terminal watches.
+std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, EngineOptions options);
+
+}  // namespace tessera::apps

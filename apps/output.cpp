@@ -1,0 +1,69 @@
+// Standard output and error, and figures for people.
+// SPDX-License-Identifier: MIT
+#include "apps/output.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::apps {
+
+void write_out(std::string_view text) {
+  const bool is_written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (is_written) return;
+  if (errno == EPIPE) throw OutputClosed{};
+  throw Error(concat("the output could not be written: ", std::strerror(errno)));
+}
+
+void write_note(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+bool is_out_terminal() { return isatty(STDOUT_FILENO) == 1; }
+bool is_note_terminal() { return isatty(STDERR_FILENO) == 1; }
+bool is_in_terminal() { return isatty(STDIN_FILENO) == 1; }
+
+std::string fixed(double value, int digits) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string show_bytes(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return fixed(value, unit == 0 || value >= 99.95 ? 0 : 1) + " " + kUnits[unit];
+}
+
+std::string show_count(int64_t count) {
+  std::string text = std::to_string(count);
+  const size_t first = count < 0 ? 1 : 0;
+  for (size_t end = text.size(); end > first + 3; end -= 3) text.insert(end - 3, 1, ',');
+  return text;
+}
+
+std::string show_rate(double tokens_per_second) {
+  const std::string value = tokens_per_second < 100
+                                ? fixed(tokens_per_second, 1)
+                                : show_count(static_cast<int64_t>(tokens_per_second + 0.5));
+  return value + " tok/s";
+}
+
+double rounded(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g", value);
+  return std::strtod(text.data(), nullptr);
+}
+
+}  // namespace tessera::apps

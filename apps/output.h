@@ -1,0 +1,32 @@
+// What every verb prints with: standard output that may be closed, and figures for people.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::apps {
+
+// The reader of standard output has gone (`tessera run | head -1`): nothing is left to do, and
+// nothing is wrong.
+struct OutputClosed {};
+
+// Writes and flushes. Throws OutputClosed for a closed pipe, Error for a full disk.
+void write_out(std::string_view text);
+// To standard error, whatever becomes of it.
+void write_note(std::string_view text);
+
+bool is_out_terminal();
+bool is_note_terminal();
+bool is_in_terminal();
+
+std::string fixed(double value, int digits);      // fixed(2.5, 2) == "2.50"
+std::string show_bytes(int64_t bytes);            // "25.2 MB", powers of 1000
+std::string show_count(int64_t count);            // "12,601,728"
+std::string show_rate(double tokens_per_second);  // "1,234 tok/s", "12.3 tok/s"
+
+// A figure of a JSON report: four significant digits, the rest is noise.
+double rounded(double value);
+
+}  // namespace tessera::apps

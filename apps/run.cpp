@@ -1,0 +1,186 @@
+// `tessera run`: a prompt answered, or a conversation on a terminal.
+// SPDX-License-Identifier: MIT
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/chat.h"
+#include "apps/generate.h"
+#include "apps/interrupt.h"
+#include "apps/model_options.h"
+#include "apps/options.h"
+#include "apps/output.h"
+#include "apps/prompt.h"
+#include "apps/sampling_options.h"
+#include "apps/verbs.h"
+#include "core/text.h"
+
+namespace tessera::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
+
+struct RunOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::vector<std::string> positionals;
+  std::string prompt;
+  std::string system;
+  int chat = 0;  // 1: asked for, -1: refused, 0: where the model has a template
+  bool has_special = false;
+  bool is_json = false;
+};
+
+Json output_json(const SequenceOutput& output, const Request& request) {
+  Json json;
+  json["text"] = output.text;
+  Json tokens = Json::array();
+  for (const OutputToken& token : output.tokens) tokens.push_back(token.token);
+  json["tokens"] = std::move(tokens);
+  json["finish"] = name(output.finish);
+  if (request.beam_width > 0) json["score"] = output.score;
+  if (request.num_logprobs >= 0) {
+    Json list = Json::array();
+    for (const OutputToken& token : output.tokens) {
+      Json top = Json::array();
+      for (const TokenLogprob& one : token.top) top.push_back({one.token, one.logprob});
+      list.push_back({{"token", token.token}, {"logprob", token.logprob}, {"top", std::move(top)}});
+    }
+    json["logprobs"] = std::move(list);
+  }
+  return json;
+}
+
+Json speeds_json(const Speeds& speeds) {
+  return {{"prompt_tokens", speeds.num_prompt_tokens},
+          {"cached_tokens", speeds.num_cached_tokens},
+          {"generated_tokens", speeds.num_generated_tokens},
+          {"prefill_tokens_per_second", rounded(speeds.prefill_rate())},
+          {"decode_tokens_per_second", rounded(speeds.decode_rate())},
+          {"first_token_ms", rounded(speeds.first_token_seconds * 1e3)}};
+}
+
+// The first output's fields at the top, for the common case of one; all of them in "outputs".
+std::string report_json(const Generation& made, const Request& request, const Engine& engine,
+                        const std::string& model, const RunOptions& options) {
+  const EngineMetrics metrics = engine.metrics();
+  Json json = {{"model", model},
+               {"dtype", options.model.dtype},
+               {"weights", options.model.weights},
+               {"threads", num_threads()}};
+  json.update(output_json(made.outputs.front(), request));
+  if (made.outputs.size() > 1) {
+    Json all = Json::array();
+    for (const SequenceOutput& output : made.outputs) all.push_back(output_json(output, request));
+    json["outputs"] = std::move(all);
+  }
+  json["speeds"] = speeds_json(made.speeds);
+  json["memory"] = {{"weight_bytes", metrics.weight_bytes},
+                    {"kv_bytes", metrics.kv_bytes},
+                    {"activation_bytes", metrics.activation_bytes}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// The text of standard input, its last line end left out: `echo hello | tessera run`.
+std::string read_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {
+  InterruptGuard interrupt;
+  const bool is_streamed = !options.is_json && request.num_outputs == 1;
+  const auto print = [&](std::string_view text) {
+    if (is_streamed) write_out(text);
+  };
+  const Request kept = request;
+  const Generation made =
+      generate(engine, std::move(request), print, [&] { return interrupt.is_raised(); });
+  if (options.is_json) {
+    write_out(report_json(made, kept, engine, model, options));
+  } else if (is_streamed) {
+    if (!made.outputs.front().text.ends_with('\n')) write_out("\n");
+  } else {
+    for (size_t i = 0; i < made.outputs.size(); ++i) {
+      write_out(concat("[", i + 1, "] ", made.outputs[i].text, "\n"));
+    }
+  }
+  if (!options.is_json) write_note(concat("[", show(made.speeds), "]\n"));
+  return interrupt.is_raised() ? kInterrupted : 0;
+}
+
+int run(const RunOptions& options) {
+  RunArguments arguments = read_run_arguments(options.positionals);
+  if (!options.prompt.empty()) {
+    if (arguments.prompt) throw UsageError("a PROMPT and --prompt were given; give one of them");
+    arguments.prompt = options.prompt;
+  }
+  Request request = make_request(options.sampling);
+  const std::filesystem::path folder = find_model(arguments.model);
+  const bool is_interactive = !arguments.prompt && is_in_terminal();
+  if (is_interactive && options.is_json) {
+    throw UsageError("--json needs a prompt: give it after the model, or pipe it in");
+  }
+  if (!arguments.prompt && !is_interactive) arguments.prompt = read_input();
+  EngineOptions engine_flags = engine_options(options.model);
+  // Memory for this one request and no more.
+  engine_flags.max_batch =
+      std::max({int64_t{1}, options.sampling.num_outputs, options.sampling.beam});
+  const std::unique_ptr<Engine> engine = load_engine(folder, engine_flags);
+  const PromptMaker prompts(*engine, folder);
+  const bool is_chat =
+      options.chat == 0 ? prompts.has_template() || !options.system.empty() : options.chat > 0;
+  if (is_interactive) {
+    if (is_chat && !prompts.has_template()) prompts.chat({});  // refuses, with what to do
+    run_chat(*engine, prompts,
+             {.request = std::move(request),
+              .system = options.system,
+              .uses_template = is_chat,
+              .has_special = options.has_special});
+    return 0;
+  }
+  if (is_chat) {
+    Conversation conversation(options.system);
+    conversation.ask(*arguments.prompt);
+    request.prompt = prompts.chat(conversation.messages());
+  } else {
+    request.prompt = prompts.continuation(*arguments.prompt, options.has_special);
+  }
+  fit_to_context(request, engine->max_context());
+  return answer(*engine, std::move(request), options, folder.string());
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& exit_status) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* verb = app.add_subcommand("run", "Answers a prompt, or chats on a terminal");
+  // Two positionals by name for the help page; read together, because a lone one may be either.
+  verb->add_option("MODEL", "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
+  verb->add_option("PROMPT", "The text to answer; read from standard input if absent");
+  FlagSet input(*verb, "Input and output");
+  input.value("-p,--prompt", options->prompt, "TEXT", "The prompt, for the default model");
+  input.value("--system", options->system, "TEXT", "What the model is told before a chat");
+  input.toggle("--chat,!--no-chat", options->chat,
+               "Use the chat template, or not; the default is to where there is one");
+  input.toggle("--special", options->has_special, "Control tokens in the prompt count as such");
+  input.toggle("--json", options->is_json, "One JSON object instead of text");
+  add_sampling_flags(*verb, options->sampling);
+  add_model_flags(*verb, options->model);
+  verb->callback([options, verb, &exit_status] {
+    for (const char* place : {"MODEL", "PROMPT"}) {
+      const CLI::Option* option = verb->get_option(place);
+      if (option->count() > 0) options->positionals.push_back(option->results().front());
+    }
+    exit_status = run(*options);
+  });
+}
+
+}  // namespace tessera::apps

@@ -1,0 +1,39 @@
+// How tokens are chosen and when to stop: the flags of `tessera run`.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/engine/request.h"
+
+namespace tessera::apps {
+
+struct SamplingOptions {
+  SamplingParams params = {.temperature = 0.7f, .top_p = 0.95f};
+  int64_t max_tokens = 256;
+  int64_t min_tokens = 0;
+  std::string seed = {};
+  std::vector<std::string> stop = {};
+  std::vector<std::string> stop_tokens = {};
+  std::vector<std::string> logit_bias = {};
+  int64_t num_outputs = 1;
+  int64_t beam = 0;
+  float length_penalty = 1.0f;
+  int64_t num_logprobs = -1;
+  bool ignores_eos = false;
+};
+
+void add_sampling_flags(CLI::App& verb, SamplingOptions& options);
+
+// A request without its prompt. Refuses what cannot be read; ranges are the engine's to check.
+Request make_request(const SamplingOptions& options);
+
+// "42:-5.5": token 42, -5.5 added to its logit.
+std::optional<std::pair<int32_t, float>> parse_logit_bias(const std::string& text);
+
+}  // namespace tessera::apps

@@ -1,0 +1,227 @@
+// Tests of what verbs do with an engine: prompts, generation, scoring and timing.
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "apps/chat.h"
+#include "apps/e2e.h"
+#include "apps/generate.h"
+#include "apps/model_options.h"
+#include "apps/options.h"
+#include "apps/prompt.h"
+#include "apps/sampling_options.h"
+#include "apps/score.h"
+#include "tests/apps/scoped_env.h"
+#include "tests/core/message_of.h"
+
+namespace tessera::apps {
+namespace {
+
+using testing::message_of;
+
+const std::string kModel = TESSERA_SOURCE_DIR "/models/tessera-13m";
+
+EngineOptions small_options() {
+  return scoring_options({.dtype = DType::f32, .max_context = 256, .kv_bytes = 16 << 20});
+}
+
+TEST(RunArguments, AreAModelAndAPrompt) {
+  EXPECT_EQ(read_run_arguments({}).model, "");
+  EXPECT_FALSE(read_run_arguments({}).prompt);
+  const RunArguments both = read_run_arguments({"folder", "text"});
+  EXPECT_EQ(both.model, "folder");
+  EXPECT_EQ(both.prompt, "text");
+}
+
+TEST(RunArguments, TakeWordsWithSpacesForThePromptUnlessTheyAreAFolder) {
+  EXPECT_EQ(read_run_arguments({"The city of"}).prompt, "The city of");
+  EXPECT_EQ(read_run_arguments({"The city of"}).model, "");
+  EXPECT_EQ(read_run_arguments({"typo/llama"}).model, "typo/llama");
+  EXPECT_EQ(read_run_arguments({TESSERA_SOURCE_DIR}).model, TESSERA_SOURCE_DIR);
+}
+
+TEST(FindModel, TakesAFolderOrTheBundledModel) {
+  EXPECT_EQ(find_model(kModel), kModel);
+  EXPECT_EQ(find_model("").filename(), "tessera-13m");
+  const ScopedEnv set("TESSERA_MODEL", kModel + "/.");
+  EXPECT_EQ(find_model(""), kModel + "/.");
+}
+
+TEST(FindModel, RefusesWhatIsNoModelWithWhatToDo) {
+  EXPECT_NE(message_of([] { find_model("/no/such"); }).find("there is no '/no/such'"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { find_model(TESSERA_SOURCE_DIR); }).find("has no config.json"),
+            std::string::npos);
+  const ScopedEnv set("TESSERA_MODEL", "/no/such");
+  EXPECT_NE(message_of([] { find_model(""); }).find("TESSERA_MODEL"), std::string::npos);
+}
+
+TEST(ParseDevice, TakesTheCpuAndNumberedGpus) {
+  EXPECT_EQ(parse_device("cpu"), cpu_device());
+  EXPECT_EQ(parse_device("cuda"), cuda_device(0));
+  EXPECT_EQ(parse_device("cuda:3"), cuda_device(3));
+  for (const char* text : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99"}) {
+    EXPECT_THROW(parse_device(text), UsageError) << text;
+  }
+}
+
+TEST(MakeRequest, ReadsSeedsBiasesAndTokens) {
+  SamplingOptions options;
+  options.seed = "18446744073709551615";
+  options.logit_bias = {"42:-5.5", "7:100"};
+  options.stop_tokens = {"3"};
+  const Request request = make_request(options);
+  EXPECT_EQ(request.sampling.seed, ~uint64_t{0});
+  EXPECT_EQ(request.sampling.logit_bias[0], (std::pair<int32_t, float>(42, -5.5f)));
+  EXPECT_EQ(request.stop_tokens, std::vector<int32_t>{3});
+  EXPECT_FALSE(make_request({}).sampling.seed);
+}
+
+TEST(MakeRequest, RefusesWhatItCannotRead) {
+  for (const char* text : {"42", "x:1", "1:x", ":", "1:2:3"}) {
+    SamplingOptions options;
+    options.logit_bias = {text};
+    EXPECT_THROW(make_request(options), UsageError) << text;
+  }
+  SamplingOptions seed, stop, outputs;
+  seed.seed = "-1";
+  EXPECT_THROW(make_request(seed), UsageError);
+  stop.stop_tokens = {"a"};
+  EXPECT_THROW(make_request(stop), UsageError);
+  outputs.num_outputs = int64_t{1} << 40;
+  EXPECT_THROW(make_request(outputs), UsageError);
+}
+
+TEST(ChatCommands, AreBareWordsWithASlash) {
+  EXPECT_EQ(parse_chat_command("/help"), ChatCommand::help);
+  EXPECT_EQ(parse_chat_command("  /quit "), ChatCommand::quit);
+  EXPECT_EQ(parse_chat_command("/reset"), ChatCommand::reset);
+  EXPECT_EQ(parse_chat_command("/rest"), ChatCommand::unknown);
+  EXPECT_EQ(parse_chat_command("/usr/bin is a folder"), ChatCommand::none);
+  EXPECT_EQ(parse_chat_command("hello /quit"), ChatCommand::none);
+  EXPECT_EQ(parse_chat_command(""), ChatCommand::none);
+}
+
+TEST(Conversation, KeepsTheSystemsWordsThroughAReset) {
+  Conversation conversation("Be brief.");
+  conversation.ask("Hi");
+  conversation.answer("Hello");
+  ASSERT_EQ(conversation.messages().size(), 3u);
+  EXPECT_EQ(conversation.messages()[2].role, "assistant");
+  conversation.reset();
+  ASSERT_EQ(conversation.messages().size(), 1u);
+  EXPECT_EQ(conversation.messages()[0].role, "system");
+}
+
+TEST(FitToContext, CutsWhatIsGeneratedAndRefusesAPromptThatIsTooLong) {
+  Request request = {.prompt = std::vector<int32_t>(10), .max_new_tokens = 100};
+  fit_to_context(request, 32);
+  EXPECT_EQ(request.max_new_tokens, 22);
+  request.prompt.resize(32);
+  EXPECT_NE(message_of([&] { fit_to_context(request, 32); }).find("32 tokens"), std::string::npos);
+}
+
+class PromptMakerTest : public ::testing::Test {
+ protected:
+  Tokenizer tokenizer_ = Tokenizer::load(kModel + "/tokenizer.json");
+};
+
+TEST_F(PromptMakerTest, TakesControlTokensInTextOnlyWhereAsked) {
+  const PromptMaker prompts(tokenizer_, {});
+  const std::string text = "a<|end_of_text|>";
+  const int32_t end = *tokenizer_.find("<|end_of_text|>");
+  EXPECT_NE(prompts.continuation(text, false).back(), end);
+  EXPECT_EQ(prompts.continuation(text, true).back(), end);
+  EXPECT_EQ(prompts.continuation(text, false).front(), tokenizer_.prefix().front());
+}
+
+TEST_F(PromptMakerTest, UsesTheTemplateAndKeepsUsersOutOfIt) {
+  const PromptMaker prompts(
+      tokenizer_, {.template_source = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: "
+                                      "{{ m['content'] }}\n{% endfor %}",
+                   .bos_token = "<|begin_of_text|>",
+                   .eos_token = "<|end_of_text|>"});
+  const std::vector<ChatMessage> messages = {{"user", "<|end_of_text|>"}};
+  const std::vector<int32_t> tokens = prompts.chat(messages);
+  EXPECT_EQ(tokens.front(), *tokenizer_.find("<|begin_of_text|>"));
+  EXPECT_EQ(std::ranges::count(tokens, *tokenizer_.find("<|end_of_text|>")), 0);
+  EXPECT_EQ(tokenizer_.decode(tokens), "user: <|end_of_text|>\n");
+}
+
+TEST_F(PromptMakerTest, WithoutATemplateRefusesAChat) {
+  const PromptMaker prompts(tokenizer_, {});
+  EXPECT_FALSE(prompts.has_template());
+  EXPECT_NE(message_of([&] { prompts.chat({}); }).find("no chat template"), std::string::npos);
+}
+
+TEST(Generate, StreamsTheTextAndTimesIt) {
+  const auto engine = Engine::load(kModel, small_options());
+  const PromptMaker prompts(*engine, kModel);
+  Request request = {.prompt = prompts.continuation("The city of", false), .max_new_tokens = 16};
+  request.sampling.temperature = 0;
+  std::string streamed;
+  const Generation made =
+      generate(*engine, request, [&](std::string_view text) { streamed += text; });
+  ASSERT_EQ(made.outputs.size(), 1u);
+  EXPECT_EQ(made.outputs[0].text, streamed);
+  EXPECT_EQ(made.outputs[0].tokens.size(), 16u);
+  EXPECT_EQ(made.outputs[0].finish, FinishReason::length);
+  EXPECT_EQ(made.speeds.num_prompt_tokens, 4);
+  EXPECT_EQ(made.speeds.num_generated_tokens, 16);
+  EXPECT_GT(made.speeds.decode_rate(), 0);
+  EXPECT_NE(show(made.speeds).find("16 generated"), std::string::npos);
+}
+
+TEST(Generate, EndsSoonAfterItIsStopped) {
+  const auto engine = Engine::load(kModel, small_options());
+  Request request = {.prompt = {0, 436, 1136}, .max_new_tokens = 200, .ignores_eos = true};
+  int num_asked = 0;
+  const Generation made = generate(*engine, request, {}, [&] { return ++num_asked > 5; });
+  EXPECT_EQ(made.outputs[0].finish, FinishReason::cancelled);
+  EXPECT_LT(made.outputs[0].tokens.size(), 10u);
+}
+
+// The two ways of scoring must agree: a token forced by its bias, and the prompt's own logprobs.
+TEST(Score, OfOneTokenIsTheDifferenceOfTwoLongerOnes) {
+  const auto engine = Engine::load(kModel, small_options());
+  const std::vector<int32_t> tokens = {0, 436, 1136, 281, 3166, 203};
+  const std::vector<ScoreJob> jobs = {
+      {.tokens = tokens, .num_scored = 1},
+      {.tokens = tokens, .num_scored = 3},
+      {.tokens = {tokens.begin(), tokens.end() - 1}, .num_scored = 2}};
+  std::vector<double> scores(jobs.size(), 1.0);
+  score(
+      *engine, 3, [&](int64_t i) { return jobs[static_cast<size_t>(i)]; },
+      [&](int64_t i, double value) { scores[static_cast<size_t>(i)] = value; });
+  EXPECT_LT(scores[0], 0.0);
+  EXPECT_NEAR(scores[0], scores[1] - scores[2], 1e-4);
+}
+
+TEST(Score, RefusesAJobWithNothingBeforeIt) {
+  const auto engine = Engine::load(kModel, small_options());
+  const auto run = [&] {
+    score(
+        *engine, 1,
+        [](int64_t) {
+          return ScoreJob{.tokens = {1, 2}, .num_scored = 2};
+        },
+        [](int64_t, double) {});
+  };
+  EXPECT_NE(message_of(run).find("2 of 2 tokens"), std::string::npos);
+}
+
+TEST(RunE2e, TimesEveryDecodingStepOfTheTimedPasses) {
+  const E2eShape shape = {.batch = 3, .prompt = 20, .generate = 8};
+  const EngineOptions options = e2e_options({.dtype = DType::f32}, shape, 6144);
+  const auto engine = Engine::load(kModel, options);
+  const E2eResult result = run_e2e(*engine, shape, 1, 2);
+  EXPECT_EQ(result.step_seconds.size(), 16u);
+  EXPECT_GT(result.prefill_rate(), 0);
+  EXPECT_GT(result.decode_rate(), 0);
+  EXPECT_GT(result.metrics.weight_bytes, 0);
+  EXPECT_EQ(result.metrics.num_preemptions, 0);
+}
+
+}  // namespace
+}  // namespace tessera::apps

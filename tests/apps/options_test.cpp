@@ -1,0 +1,150 @@
+// Tests of counts with units, and of the environment variable that every flag has.
+// SPDX-License-Identifier: MIT
+#include "apps/options.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/command_line.h"
+#include "apps/help.h"
+#include "tests/apps/scoped_env.h"
+
+namespace tessera::apps {
+namespace {
+
+TEST(ParseQuantity, TakesPlainNumbersAndPowersOf1024) {
+  EXPECT_EQ(parse_quantity("0"), 0);
+  EXPECT_EQ(parse_quantity("512"), 512);
+  EXPECT_EQ(parse_quantity("32K"), 32768);
+  EXPECT_EQ(parse_quantity("32k"), 32768);
+  EXPECT_EQ(parse_quantity("512M"), int64_t{512} << 20);
+  EXPECT_EQ(parse_quantity("2G"), int64_t{2} << 30);
+  EXPECT_EQ(parse_quantity("1.5G"), int64_t{3} << 29);
+  EXPECT_EQ(parse_quantity("2GiB"), int64_t{2} << 30);
+  EXPECT_EQ(parse_quantity("2GB"), int64_t{2} << 30);
+  EXPECT_EQ(parse_quantity("1T"), int64_t{1} << 40);
+}
+
+TEST(ParseQuantity, RefusesWhatIsNoCount) {
+  for (const char* text : {"", "K", "-1", "1.5", "2X", "2GG", "12 K", "1e3", "nan", "inf", "iB",
+                           "3iB", "99999999T", "0x10"}) {
+    EXPECT_EQ(parse_quantity(text), std::nullopt) << text;
+  }
+}
+
+// All verbs below `app`, with their own flags.
+void collect_verbs(CLI::App& app, std::vector<CLI::App*>& verbs) {
+  for (CLI::App* verb : app.get_subcommands(nullptr)) {
+    verbs.push_back(verb);
+    collect_verbs(*verb, verbs);
+  }
+}
+
+// A command line whose verbs do nothing, so that only parsing is seen.
+struct IdleCommandLine {
+  int exit_status = 0;
+  std::unique_ptr<CLI::App> app = make_command_line(exit_status);
+  std::vector<CLI::App*> verbs;
+
+  IdleCommandLine() {
+    collect_verbs(*app, verbs);
+    for (CLI::App* verb : verbs) verb->callback([] {});
+  }
+  void parse(const std::string& arguments) { app->parse(arguments); }
+};
+
+std::string arguments_of(const CLI::App& verb) {
+  return full_name(verb).substr(std::string("tessera ").size());
+}
+
+// A value that the flag takes.
+std::string value_for(const CLI::Option& flag) {
+  const std::string type = flag.get_type_name();
+  if (flag.get_items_expected_max() == 0) return "true";
+  if (type.find('|') != std::string::npos) return type.substr(0, type.find('|'));
+  return "1";
+}
+
+TEST(EveryFlag, HasAnEnvironmentVariableOfItsOwn) {
+  IdleCommandLine line;
+  int num_flags = 0;
+  for (CLI::App* verb : line.verbs) {
+    std::set<std::string> names;
+    for (const CLI::Option* flag : verb->get_options()) {
+      if (flag->get_positional() || flag == verb->get_help_ptr() ||
+          flag == verb->get_help_all_ptr()) {
+        continue;
+      }
+      const std::string name = env_name(*verb, *flag);
+      EXPECT_TRUE(name.starts_with("TESSERA_")) << full_name(*verb) << " " << flag->get_name();
+      EXPECT_TRUE(names.insert(name).second) << name << " stands for two flags";
+      ++num_flags;
+    }
+  }
+  EXPECT_GT(num_flags, 60);
+}
+
+TEST(EveryFlag, IsReadFromItsEnvironmentVariable) {
+  IdleCommandLine walked;
+  for (size_t v = 0; v < walked.verbs.size(); ++v) {
+    const size_t num_options = walked.verbs[v]->get_options().size();
+    for (size_t i = 0; i < num_options; ++i) {
+      IdleCommandLine line;
+      CLI::App* verb = line.verbs[v];
+      CLI::Option* flag = verb->get_options()[i];
+      const std::string name = env_name(*verb, *flag);
+      if (name.empty()) continue;
+      const ScopedEnv set(name, value_for(*flag));
+      line.parse(arguments_of(*verb));
+      EXPECT_EQ(flag->count(), 1u) << name;
+    }
+  }
+}
+
+TEST(EveryFlag, HasADescription) {
+  IdleCommandLine line;
+  for (CLI::App* verb : line.verbs) {
+    for (const CLI::Option* flag : verb->get_options()) {
+      EXPECT_FALSE(flag->get_description().empty()) << full_name(*verb) << " " << flag->get_name();
+    }
+  }
+}
+
+TEST(EnvName, NamesTheVerbUnlessTheFlagIsShared) {
+  IdleCommandLine line;
+  const CLI::App& run = *line.app->get_subcommand("run");
+  const CLI::App& e2e = *line.app->get_subcommand("bench")->get_subcommand("e2e");
+  EXPECT_EQ(env_name(run, *run.get_option("--top-p")), "TESSERA_RUN_TOP_P");
+  EXPECT_EQ(env_name(run, *run.get_option("--dtype")), "TESSERA_DTYPE");
+  EXPECT_EQ(env_name(e2e, *e2e.get_option("--batch")), "TESSERA_BENCH_E2E_BATCH");
+  EXPECT_EQ(env_name(e2e, *e2e.get_option("--kv-bytes")), "TESSERA_KV_BYTES");
+}
+
+TEST(Environment, GivesWayToTheCommandLine) {
+  const ScopedEnv set("TESSERA_RUN_TOP_K", "7");
+  IdleCommandLine line;
+  line.parse("run --top-k 9");
+  EXPECT_EQ(line.app->get_subcommand("run")->get_option("--top-k")->as<int>(), 9);
+}
+
+TEST(Environment, OfOneVerbDoesNotStopAnother) {
+  const ScopedEnv set("TESSERA_RUN_TOP_K", "not a number");
+  IdleCommandLine line;
+  line.parse("doctor");
+  IdleCommandLine again;
+  EXPECT_THROW(again.parse("run"), CLI::ParseError);
+}
+
+TEST(Quantities, MayBeWrittenWithUnits) {
+  IdleCommandLine line;
+  line.parse("run --kv-bytes 512M --context 32K");
+  const CLI::App* run = line.app->get_subcommand("run");
+  EXPECT_EQ(run->get_option("--kv-bytes")->as<int64_t>(), int64_t{512} << 20);
+  EXPECT_EQ(run->get_option("--context")->as<int64_t>(), 32768);
+}
+
+}  // namespace
+}  // namespace tessera::apps
