@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/tokenizer/file_reader.h"
 
+#include <algorithm>
+
 #include "core/text.h"
 #include "engine/tokenizer/file_node.h"
 #include "tessera/core/error.h"
@@ -106,8 +108,10 @@ class Reader : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    // The library's message ends with what it read last, which may be long.
-    fail(concat(origin_, " is not JSON: ", shown(std::string_view(error.what()).substr(0, 160))));
+    // Less the library's own code before it, and what it read last, which may be long.
+    std::string_view what = error.what();
+    what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
+    fail(concat(origin_, " is not JSON: ", what.substr(0, what.find("; last read"))));
   }
 
  private:
