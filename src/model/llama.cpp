@@ -66,6 +66,9 @@ Llama::Llama(ModelConfig config, LlamaWeights weights, DType dtype, Device devic
     expect_weight("gate_up", layer.gate_up.weight, 2 * inter, config_.hidden);
     expect_weight("down", layer.down.weight, config_.hidden, inter);
   }
+  if (!config_.has_tied_embeddings) {
+    expect_weight("head", weights_.head.weight, config_.vocab / ranks, config_.hidden);
+  }
   const int64_t num_positions =
       limits.max_positions > 0 ? limits.max_positions : config_.max_positions;
   rope_table_ =

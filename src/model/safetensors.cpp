@@ -98,8 +98,8 @@ class EntryReader {
     const uint64_t num_bytes = entry.end - entry.begin;
     const std::optional<uint64_t> needed = bytes_needed(entry, type->num_bits);
     if (!needed) {
-      refuse(entry, concat("has the shape ", list(entry),
-                           ", whose size overflows or is not whole bytes"));
+      refuse(entry,
+             concat("has the shape ", list(entry), ", whose size overflows or is not whole bytes"));
     }
     if (*needed != num_bytes) {
       refuse(entry, concat("is ", type->name, list(entry), ", which takes ", *needed,

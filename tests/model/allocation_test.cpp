@@ -34,7 +34,12 @@ void* operator new(size_t size, std::align_val_t alignment) {
   const auto align = static_cast<size_t>(alignment);
   return counted(__real_aligned_alloc(align, (size + align - 1) / align * align));
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  ++num_allocations;
+  return std::malloc(size > 0 ? size : 1);
+}
 void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
 void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
 void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
