@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 
 #include "engine/chat/ast.h"
 #include "engine/chat/lexer.h"
+#include "tessera/core/error.h"
 
 namespace tessera::chat {
 
@@ -40,7 +40,7 @@ class Parser {
   void expect_kind(TokenKind kind, std::string_view what);
   std::string take_name(std::string_view what);
   [[noreturn]] void fail(std::string_view what,
-                         std::source_location where = std::source_location::current()) const;
+                         SourceLocation where = SourceLocation::current()) const;
   [[noreturn]] void fail_depth() const;
   int intern(const std::string& name);
 
