@@ -184,8 +184,8 @@ void run(const BenchE2eOptions& options) {
   }
   for (const E2eShape& shape : workload.shapes) {
     if (shape.num_tokens() >= subject.config.max_positions) {
-      write_note(concat("tessera: bench e2e: ", shape.num_tokens(), " tokens are more than the ",
-                        subject.config.max_positions, " of ", subject.name, "; left out\n"));
+      write_note(concat("tessera: bench e2e: left out ", shape.num_tokens(), " tokens and one to ",
+                        "come: ", subject.name, " takes ", subject.config.max_positions, "\n"));
       continue;
     }
     const EngineOptions made =

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <new>
+#include <span>
 
 #include "apps/help.h"
 #include "apps/options.h"
@@ -54,20 +55,24 @@ std::string environment_note(const CLI::App& verb, std::string_view message) {
   return {};
 }
 
+// "no flag --sede; did you mean --seed? (tessera run -h lists them)".
+std::string unknown(std::string_view what, std::string_view word,
+                    std::span<const std::string> candidates, const CLI::App& verb) {
+  const std::string meant = did_you_mean(word, candidates);
+  const std::string listed = full_name(verb) + " -h lists them";
+  return concat("no ", what, meant, meant.empty() ? "; " + listed : " (" + listed + ")");
+}
+
 // What was left over: a flag nobody knows, a verb nobody knows, or one word too many.
 std::string explain_extras(const CLI::App& root, const std::vector<std::string>& extras) {
   const CLI::App& verb = *deepest_verb(root);
   for (const std::string& word : extras) {
     if (word.size() < 2 || word[0] != '-') continue;
     const std::string flag = word.substr(0, word.find('='));
-    return concat("no flag ", flag, did_you_mean(flag, flag_names(verb)), "; ", full_name(verb),
-                  " -h lists them");
+    return unknown("flag " + flag, flag, flag_names(verb), verb);
   }
   const std::string word = extras.empty() ? "" : extras.front();
-  if (&verb == &root) {
-    return concat("no verb '", word, "'", did_you_mean(word, verb_names(root)),
-                  "; tessera -h lists them");
-  }
+  if (&verb == &root) return unknown("verb '" + word + "'", word, verb_names(root), root);
   return concat("'", word, "' is one word too many; quote a prompt of several words, and see ",
                 full_name(verb), " -h");
 }
@@ -80,8 +85,7 @@ void print_help_of(const CLI::App& root, const std::vector<std::string>& path) {
       if (sub->get_name() == word) next = sub;
     }
     if (next == nullptr) {
-      throw UsageError(concat("no verb '", word, "'", did_you_mean(word, verb_names(*verb)),
-                              "; tessera -h lists them"));
+      throw UsageError(unknown("verb '" + word + "'", word, verb_names(*verb), *verb));
     }
     verb = next;
   }

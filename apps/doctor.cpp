@@ -145,7 +145,8 @@ std::string doctor_text(const Json& json) {
   text += line("CUDA runtime", runtime.empty() ? "none" : runtime);
   text += rows_text("sm90 library", json["sm90_library"], has_gpu);
   text += rows_text("portable library", json["portable_library"], has_gpu);
-  text += line("CPU library", concat(json["cpu_operations"], " operations, all dtypes"));
+  text +=
+      line("CPU library", concat("all operations; tessera bench times ", json["cpu_operations"]));
   text += line("bundled model", model.empty() ? "not found" : model);
   text += has_gpu ? "Views in GPU memory run on the GPU, views in CPU memory on the CPU.\n"
                   : "Every operation runs here on the CPU. GPU kernels are built where a CUDA\n"

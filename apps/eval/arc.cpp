@@ -22,6 +22,11 @@ Question parse_line(std::string_view line) {
   return question;
 }
 
+[[noreturn]] void refuse(std::string_view origin, int64_t line, std::string_view why) {
+  throw Error(concat(origin, ":", line, R"(: a line is {"query": "…", "choices": ["…", …], )",
+                     R"("gold": 0}; )", why));
+}
+
 }  // namespace
 
 std::vector<Question> parse_arc(std::string_view text, std::string_view origin) {
@@ -33,9 +38,10 @@ std::vector<Question> parse_arc(std::string_view text, std::string_view origin) 
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
       questions.push_back(parse_line(line));
-    } catch (const std::exception& error) {
-      throw Error(concat(origin, ":", number, ": ", error.what(),
-                         R"(; a line is {"query": "…", "choices": ["…", …], "gold": 0})"));
+    } catch (const nlohmann::json::exception&) {
+      refuse(origin, number, "it is not so made");
+    } catch (const Error& error) {
+      refuse(origin, number, error.what());
     }
   }
   return questions;

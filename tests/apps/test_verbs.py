@@ -182,6 +182,43 @@ def test_doctor_knows_the_machine():
     assert "vectors" in call("doctor").stdout
 
 
+TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n"
+            "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+
+
+@pytest.fixture
+def chat_model(tmp_path):
+    """The bundled model with a chat template beside it."""
+    for file in MODEL.iterdir():
+        shutil.copy(file, tmp_path)
+    settings = json.loads((MODEL / "tokenizer_config.json").read_text())
+    settings["chat_template"] = TEMPLATE
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    return tmp_path
+
+
+def test_run_uses_the_chat_template_where_there_is_one(chat_model):
+    flags = ["-t", 0, "-n", 8, "--dtype", "f32", "--json"]
+    written = call_json("run", MODEL, "system: Be kind.\nuser: Hi\nassistant:", *flags)
+    assert call_json("run", chat_model, "Hi", "--system", "Be kind.", *flags)["tokens"] \
+        == written["tokens"]
+    plain = call_json("run", MODEL, "Hi", *flags)
+    assert call_json("run", chat_model, "Hi", "--no-chat", *flags)["tokens"] == plain["tokens"]
+    assert call_json("run", chat_model, "Hi", *flags)["speeds"]["prompt_tokens"] \
+        > plain["speeds"]["prompt_tokens"]
+
+
+def test_ctrl_c_ends_an_answer_with_its_figures():
+    process = subprocess.Popen([os.environ["TESSERA_BINARY"], "run", str(MODEL), "Water is", "-n",
+                                "2000", "--ignore-eos"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    _, figures = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"generated" in figures and b" 2000 generated" not in figures
+
+
 class Terminal:
     """A conversation with `tessera run` on a terminal of its own."""
 
@@ -214,16 +251,30 @@ class Terminal:
 
 
 def test_chat_answers_obeys_and_survives_ctrl_c():
-    terminal = Terminal("run", MODEL, "-n", "1500", "--ignore-eos")
+    terminal = Terminal("run", MODEL, "-n", "2000", "--ignore-eos")
     terminal.wait_for("> ")
     terminal.type("/help\n")
     terminal.wait_for("/reset")
     terminal.wait_for("> ")
     terminal.type("The city of\n")
-    terminal.wait_for("The city of")
-    time.sleep(0.3)
+    terminal.wait_for("The city of\r\n")
+    terminal.wait_for(" ")  # of the answer
     os.kill(terminal.pid, signal.SIGINT)
     stats = terminal.wait_for("generated") + terminal.wait_for("> ")
-    assert "1500 generated" not in stats
+    assert "2000 generated" not in stats and "tok/s" in stats
     terminal.type("/quit\n")
+    assert terminal.status() == 0
+
+
+def test_chat_remembers_until_reset(chat_model):
+    terminal = Terminal("run", chat_model, "-n", "4", "-t", "0")
+    counts = []
+    for line in ("Hi", "Hi", "/reset", "Hi"):
+        terminal.wait_for("> ")
+        terminal.type(line + "\n")
+        if line == "Hi":
+            counts.append(int(terminal.wait_for(" prompt tokens").split("[")[-1]))
+    assert counts[1] > counts[0] == counts[2]
+    terminal.wait_for("> ")
+    terminal.type("\x04")
     assert terminal.status() == 0
