@@ -4,16 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <source_location>
 #include <string_view>
-
-#include "tessera/core/error.h"
 
 namespace tessera {
 
-[[noreturn]] void fail_cuda(cudaError_t status, std::string_view what, SourceLocation where);
+[[noreturn]] void fail_cuda(cudaError_t status, std::string_view what, std::source_location where);
 
 inline void cuda_check(cudaError_t status, std::string_view what,
-                       SourceLocation where = SourceLocation::current()) {
+                       std::source_location where = std::source_location::current()) {
   if (status != cudaSuccess) [[unlikely]]
     fail_cuda(status, what, where);
 }

@@ -56,7 +56,7 @@ std::string version_text(int version) {  // 13000 is 13.0
 
 }  // namespace
 
-void fail_cuda(cudaError_t status, std::string_view what, SourceLocation where) {
+void fail_cuda(cudaError_t status, std::string_view what, std::source_location where) {
   cudaGetLastError();  // reported here; it must not surface in a later, innocent call
   fail(concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")"), where);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <stdexcept>
 #include <string_view>
 
@@ -13,35 +14,24 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where a call was made, as a default argument. std::source_location is not there with every
-// compiler that the tree is built with: clang 14 has none.
-struct SourceLocation {
-  const char* file = "";
-  unsigned line = 0;
-
-  static constexpr SourceLocation current(const char* file = __builtin_FILE(),
-                                          unsigned line = __builtin_LINE()) {
-    return {file, line};
-  }
-};
-
 // Defined in error.cpp so that headers pay nothing for formatting.
-[[noreturn]] void fail(std::string_view what, SourceLocation where = SourceLocation::current());
+[[noreturn]] void fail(std::string_view what,
+                       std::source_location where = std::source_location::current());
 [[noreturn]] void fail_mismatch(std::string_view what, int64_t got, int64_t want,
-                                SourceLocation where);
+                                std::source_location where);
 
 // The caller's contract. Always on: a server must refuse a wrong shape, and one predictable
 // branch is nothing beside a launch. Where the message needs values, test first and call fail
 // with a formatted text, so that the good path formats nothing.
 inline void expects(bool ok, std::string_view what,
-                    SourceLocation where = SourceLocation::current()) {
+                    std::source_location where = std::source_location::current()) {
   if (!ok) [[unlikely]]
     fail(what, where);
 }
 
 // Says both numbers, because "shape mismatch" has never helped anyone.
 inline void expects_equal(int64_t got, int64_t want, std::string_view what,
-                          SourceLocation where = SourceLocation::current()) {
+                          std::source_location where = std::source_location::current()) {
   if (got != want) [[unlikely]]
     fail_mismatch(what, got, want, where);
 }

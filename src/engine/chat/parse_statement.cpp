@@ -32,7 +32,7 @@ std::string show(const Token& token) {
 
 }  // namespace
 
-void Parser::fail(std::string_view what, SourceLocation where) const {
+void Parser::fail(std::string_view what, std::source_location where) const {
   fail_at(current().line, concat(what, "; found ", show(current())), where);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,7 +14,6 @@
 
 #include "engine/chat/ast.h"
 #include "engine/chat/lexer.h"
-#include "tessera/core/error.h"
 
 namespace tessera::chat {
 
@@ -40,7 +40,7 @@ class Parser {
   void expect_kind(TokenKind kind, std::string_view what);
   std::string take_name(std::string_view what);
   [[noreturn]] void fail(std::string_view what,
-                         SourceLocation where = SourceLocation::current()) const;
+                         std::source_location where = std::source_location::current()) const;
   [[noreturn]] void fail_depth() const;
   int intern(const std::string& name);
 

@@ -9,7 +9,7 @@
 
 namespace tessera::chat {
 
-void fail_at(int line, std::string_view what, SourceLocation where) {
+void fail_at(int line, std::string_view what, std::source_location where) {
   constexpr size_t kMostBytes = 400;
   std::string shown(what.substr(0, kMostBytes));
   if (what.size() > kMostBytes) shown += "...";

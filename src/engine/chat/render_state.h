@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,14 +12,13 @@
 #include <vector>
 
 #include "engine/chat/value.h"
-#include "tessera/core/error.h"
 #include "tessera/engine/chat_template.h"
 
 namespace tessera::chat {
 
 // Throws Error: "chat template, line 12: what". `what` becomes one line of bounded length.
 [[noreturn]] void fail_at(int line, std::string_view what,
-                          SourceLocation where = SourceLocation::current());
+                          std::source_location where = std::source_location::current());
 
 // Names of one block; those of enclosing blocks follow.
 struct Scope {
@@ -36,7 +36,7 @@ class RenderState {
   int line = 1;  // of the node being evaluated
 
   [[noreturn]] void fail(std::string_view what,
-                         SourceLocation where = SourceLocation::current()) const {
+                         std::source_location where = std::source_location::current()) const {
     fail_at(line, what, where);
   }
 
