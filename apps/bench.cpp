@@ -31,7 +31,13 @@ int run(BenchFlags& flags) {
     return 0;
   }
   flags.options.has_energy = !flags.has_no_energy;
-  return bench::run_bench(flags.options, std::cout) == 0 ? 0 : 1;
+  // A table that nobody reads any more is not timed to its end.
+  std::cout.exceptions(std::ios::badbit);
+  try {
+    return bench::run_bench(flags.options, std::cout) == 0 ? 0 : 1;
+  } catch (const std::ios_base::failure&) {
+    throw OutputClosed{};
+  }
 }
 
 }  // namespace

@@ -123,6 +123,7 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
                     {"kv_bytes_per_token", metrics.kv_bytes_per_token},
+                    {"kv_waste", rounded(metrics.kv_waste)},
                     {"activation_bytes", metrics.activation_bytes},
                     {"peak_resident_bytes", peak_resident_bytes()}};
   return json;
@@ -145,7 +146,8 @@ std::string result_text(const Json& result) {
                    result["weight_gbs"].get<double>(), " GB/s\n");
   }
   return text + concat("  memory  weights ", bytes("weight_bytes"), ", keys and values ",
-                       bytes("kv_bytes"), ", activations ", bytes("activation_bytes"),
+                       bytes("kv_bytes"), " (", fixed(memory["kv_waste"].get<double>() * 100, 1),
+                       " % empty)", ", activations ", bytes("activation_bytes"),
                        ", peak of the process ", bytes("peak_resident_bytes"), "\n");
 }
 
@@ -214,7 +216,7 @@ void add_bench_e2e(CLI::App& bench, int&) {
               "Random weights in a known shape, such as llama3-8b, instead of --model");
   flags.quantity("--batch", options->batch, "N", "Sequences at once; 1 if absent");
   flags.quantity("--prompt", options->prompt, "N", "Tokens of a prompt; 512 if absent");
-  flags.value("--generate", options->generate, "N", "Tokens to generate; 128 if absent");
+  flags.quantity("--generate", options->generate, "N", "Tokens to generate; 128 if absent");
   flags.value("--repeat", options->repeat, "N", "Timed passes")
       ->check(CLI::Range(1, 1000).description(""));
   flags.value("--warmup", options->warmup, "N", "Passes before them")

@@ -37,7 +37,8 @@ Request make_request(const E2eShape& shape, int64_t num_new, int64_t vocab, std:
 
 struct Pass {
   double prefill_seconds = 0;
-  std::vector<double> step_seconds;
+  std::vector<double> step_seconds = {};
+  EngineMetrics fullest = {};  // when most pages were held
 };
 
 // One run of the whole batch. A step counts as decoding once every sequence has its first token.
@@ -66,6 +67,9 @@ Pass run_pass(Engine& engine, const E2eShape& shape, int64_t num_new, std::mt199
     } else if (num_started == shape.batch) {
       pass.prefill_seconds = seconds_since(start);
     }
+    if (num_started < shape.batch) continue;  // the prefill is timed as a whole
+    const EngineMetrics metrics = engine.metrics();
+    if (metrics.num_held_pages >= pass.fullest.num_held_pages) pass.fullest = metrics;
   }
   return pass;
 }
@@ -138,13 +142,13 @@ E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num
   const int64_t num_new = shape.generate + 1;
   for (int i = 0; i < num_warmup + num_repeats; ++i) {
     const Pass pass = run_pass(engine, shape, num_new, random);
+    result.metrics = pass.fullest;
     if (i < num_warmup) continue;
     prefills.push_back(pass.prefill_seconds);
     result.step_seconds.insert(result.step_seconds.end(), pass.step_seconds.begin(),
                                pass.step_seconds.end());
   }
   result.prefill_seconds = bench::percentile(prefills, 0.5);
-  result.metrics = engine.metrics();
   return result;
 }
 

@@ -35,8 +35,8 @@ struct E2eResult {
   E2eShape shape;
   double prefill_seconds = 0;  // median over the repeats, until every sequence has a token
   std::vector<double> step_seconds =
-      {};  // of steps that made one token for each sequence and no more
-  EngineMetrics metrics = {};
+      {};                      // of steps that made one token for each sequence and no more
+  EngineMetrics metrics = {};  // when most pages were held
 
   double prefill_rate() const;  // tokens a second
   double decode_rate() const;   // tokens a second over all those steps; 0: nothing was generated

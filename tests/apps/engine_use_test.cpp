@@ -221,6 +221,9 @@ TEST(RunE2e, TimesEveryDecodingStepOfTheTimedPasses) {
   EXPECT_GT(result.decode_rate(), 0);
   EXPECT_GT(result.metrics.weight_bytes, 0);
   EXPECT_EQ(result.metrics.num_preemptions, 0);
+  // The last steps hold 28 tokens of each sequence in two pages of 16.
+  EXPECT_EQ(result.metrics.num_held_pages, 6);
+  EXPECT_NEAR(result.metrics.kv_waste, 1.0 - 28.0 / 32.0, 0.07);
 }
 
 }  // namespace
