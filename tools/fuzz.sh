@@ -14,12 +14,13 @@ fi
 
 sh tools/setup.sh fuzz
 mkdir -p build/fuzz/findings
-cmake --preset fuzz >build/fuzz/configure.log 2>&1 || { cat build/fuzz/configure.log && exit 1; }
+compiler=$(sh tools/find_clang.sh) || { echo "No clang 16 or newer was found." >&2 && exit 1; }
+cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" >build/fuzz/configure.log 2>&1 || { cat build/fuzz/configure.log && exit 1; }
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"
 
 status=0
 for target in "${targets[@]}"; do
-  # New inputs go to the first folder; the corpus in the tree is only read.
+  # New inputs go to the first folder; those in the tree are only read.
   found=build/fuzz/found/$target
   mkdir -p "$found"
   log=build/fuzz/$target.log
@@ -27,8 +28,13 @@ for target in "${targets[@]}"; do
   options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
            -artifact_prefix="build/fuzz/findings/$target-")
   if [[ -f $dictionary ]]; then options+=(-dict="$dictionary"); fi
+  corpora=(fuzz/corpus/"$target")
+  case $target in
+    tokenizer_json) corpora+=(tests/engine/tokenizer/data) ;;
+    chat_template) corpora+=(tests/engine/chat/templates) ;;
+  esac
   result=ok
-  build/fuzz/fuzz/fuzz_"$target" "${options[@]}" "$found" fuzz/corpus/"$target" \
+  build/fuzz/fuzz/fuzz_"$target" "${options[@]}" "$found" "${corpora[@]}" \
     >"$log" 2>&1 || { result="FOUND SOMETHING: $log" && status=1; }
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   printf '%-16s %10s runs in %4d s  %s\n' "$target" "${runs:-?}" "$seconds" "$result"

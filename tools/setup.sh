@@ -27,11 +27,6 @@ test_packages="
   python3-numpy
   python3-pytest
 "
-fuzz_packages="
-  clang
-  libclang-rt-dev
-  libomp-dev
-"
 # Not in every release. Without ccache a rebuild is slower; without the others their tests say why
 # they skip.
 optional_build_packages="
@@ -49,7 +44,15 @@ if [ "${1:-build}" = test ]; then
   optional="$optional $optional_test_packages"
 fi
 
-if [ "${1:-build}" = fuzz ]; then required="$required $fuzz_packages"; fi
+# Fuzzing needs clang 16 or newer, by whichever number the release has it.
+if [ "${1:-build}" = fuzz ] && ! sh tools/find_clang.sh >/dev/null; then
+  for version in 20 19 18 17 16; do
+    if LC_ALL=C apt-cache policy "clang-$version" 2>/dev/null | grep -q 'Candidate: [^(]'; then
+      required="$required clang-$version libclang-rt-$version-dev libomp-$version-dev"
+      break
+    fi
+  done
+fi
 
 check_cmake() {
   version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
