@@ -8,6 +8,7 @@
 #include <string>
 
 #include "apps/help.h"
+#include "tests/apps/idle_command_line.h"
 #include "tests/apps/scoped_env.h"
 
 namespace tessera::apps {
@@ -15,13 +16,11 @@ namespace {
 
 // The line printed for arguments that do not parse; empty where they do.
 std::string explained(const std::string& arguments) {
-  int exit_status = 0;
-  const std::unique_ptr<CLI::App> app = make_command_line(exit_status);
-  for (CLI::App* verb : app->get_subcommands(nullptr)) verb->callback([] {});
+  IdleCommandLine line;
   try {
-    app->parse(arguments);
+    line.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    return explain(*app, error);
+    return explain(*line.app, error);
   }
   return {};
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
 #include "apps/help.h"
+#include "tests/apps/idle_command_line.h"
 #include "tests/apps/scoped_env.h"
 
 namespace tessera::apps {
@@ -34,27 +34,6 @@ TEST(ParseQuantity, RefusesWhatIsNoCount) {
     EXPECT_EQ(parse_quantity(text), std::nullopt) << text;
   }
 }
-
-// All verbs below `app`, with their own flags.
-void collect_verbs(CLI::App& app, std::vector<CLI::App*>& verbs) {
-  for (CLI::App* verb : app.get_subcommands(nullptr)) {
-    verbs.push_back(verb);
-    collect_verbs(*verb, verbs);
-  }
-}
-
-// A command line whose verbs do nothing, so that only parsing is seen.
-struct IdleCommandLine {
-  int exit_status = 0;
-  std::unique_ptr<CLI::App> app = make_command_line(exit_status);
-  std::vector<CLI::App*> verbs;
-
-  IdleCommandLine() {
-    collect_verbs(*app, verbs);
-    for (CLI::App* verb : verbs) verb->callback([] {});
-  }
-  void parse(const std::string& arguments) { app->parse(arguments); }
-};
 
 std::string arguments_of(const CLI::App& verb) {
   return full_name(verb).substr(std::string("tessera ").size());
