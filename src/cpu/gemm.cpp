@@ -98,7 +98,7 @@ struct Kernels {
 
 // Out of the rows of `p`; they are widened first, unless a_floats is a itself.
 void multiply_all(const GemmParams& p, const Kernels& kernels) {
-  const bool widens = p.a_floats != p.a;
+  bool widens = p.a_floats != p.a;
   const int num_threads = p.m * p.n * p.k <= kParallelProducts ? 1 : omp_get_max_threads();
   if (num_threads == 1 || omp_in_parallel()) {
     if (widens) kernels.widen_rows(p, {0, p.m});
@@ -107,6 +107,10 @@ void multiply_all(const GemmParams& p, const Kernels& kernels) {
       kernels.multiply(p, {0, p.m}, {col, std::min(p.n, col + tasks.cols)});
     }
     return;
+  }
+  if (widens && p.m <= kRowStep) {  // too little to share: the barrier after it would cost more
+    kernels.widen_rows(p, {0, p.m});
+    widens = false;
   }
   const Tasks tasks = cut(p, num_threads);
   const int64_t num_tasks = tasks.num_rows * tasks.num_cols;
