@@ -9,6 +9,9 @@
     <!-- results:elementwise:begin -->                from the same file, the largest bf16 problem
     <!-- results:elementwise:end -->                  of each workload; kept while there is none
 
+    <!-- e2e:begin cpu -->                            from every docs/results/cpu/e2e*.json: whole
+    <!-- e2e:end -->                                  models, a line a workload's shape
+
     <!-- rows:begin -->                               in docs/kernels/FAMILY.md, from
     <!-- rows:end -->                                 `tessera bench FAMILY --list --markdown`
 
@@ -32,6 +35,9 @@ RESULTS = re.compile(
 )
 HEADLINE = re.compile(
     r"(<!-- results:(?P<family>\w+):begin -->\n)(?P<body>.*?)(<!-- results:\w+:end -->)", re.DOTALL
+)
+E2E = re.compile(
+    r"(<!-- e2e:begin (?P<folder>[\w/.-]+) -->\n)(?P<body>.*?)(<!-- e2e:end -->)", re.DOTALL
 )
 ROWS = re.compile(r"(<!-- rows:begin -->\n)(?P<body>.*?)(<!-- rows:end -->)", re.DOTALL)
 
@@ -103,6 +109,35 @@ def headline_block(root, family, body):
     return provenance(data) + "\n" + results_table(list(chosen.values()))
 
 
+def e2e_block(root, folder):
+    """Whole models, a line a shape, with where and at which commit each was measured."""
+    paths = sorted((root / "docs" / "results" / folder).glob("e2e*.json"))
+    if not paths:
+        raise SystemExit(f"render_results: docs/results/{folder} has no e2e*.json")
+    head = ["model", "weights", "batch", "prompt + generate", "prefill tok/s", "decode tok/s",
+            "step ms (p10-p90)", "empty KV rows", "peak memory"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    runs = []
+    for path in paths:
+        data = json.loads(path.read_text())
+        runs.append(f"{data['cpu']}, {data['threads']} threads, {data['simd']}, "
+                    f"commit `{data['commit']}`")
+        for result in data["results"]:
+            shape, memory, step = result["shape"], result["memory"], result.get("step_ms")
+            lines.append("| " + " | ".join([
+                data["model"],
+                data["dtype"] if data["weights"] == "plain" else data["weights"],
+                str(shape["batch"]),
+                f"{shape['prompt']} + {shape['generate']}",
+                number(result["prefill_tokens_per_second"], 0),
+                number(result.get("decode_tokens_per_second"), 0),
+                f"{step['median']:.2f} ({step['p10']:.2f}-{step['p90']:.2f})" if step else "-",
+                f"{memory['kv_waste'] * 100:.1f} %",
+                f"{memory['peak_resident_bytes'] / 1e6:.0f} MB",
+            ]) + " |")
+    return "; ".join(dict.fromkeys(runs)) + ".\n\n" + "\n".join(lines) + "\n"
+
+
 def rows_block(binary, family):
     command = [binary, "bench", family, "--list", "--markdown"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -119,6 +154,7 @@ def render(root, page, binary):
         return match[1] + headline_block(root, match["family"], match["body"]) + match[4]
 
     text = RESULTS.sub(with_results, text)
+    text = E2E.sub(lambda match: match[1] + e2e_block(root, match["folder"]) + match[4], text)
     text = HEADLINE.sub(with_headline, text)
     if binary and page.parent.name == "kernels":
         text = ROWS.sub(lambda m: m[1] + rows_block(binary, page.stem) + m[3], text)
