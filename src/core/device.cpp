@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/core/device.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -14,13 +16,19 @@ namespace tessera {
 namespace {
 
 constexpr size_t kCpuAlignment = 64;  // a cache line, and the widest vector register
+constexpr size_t kHugePage = size_t{2} << 20;
 
 void* allocate_cpu(size_t num_bytes) {
+  // Pages of 4 KiB would make a walk of their table out of every page of a KV cache.
+  const bool is_huge = num_bytes >= kHugePage;
+  const size_t alignment = is_huge ? kHugePage : kCpuAlignment;
   void* data = nullptr;
-  if (num_bytes <= std::numeric_limits<size_t>::max() - kCpuAlignment) {
+  if (num_bytes <= std::numeric_limits<size_t>::max() - alignment) {
     // aligned_alloc wants a whole number of alignments.
-    const size_t rounded = (num_bytes + kCpuAlignment - 1) / kCpuAlignment * kCpuAlignment;
-    data = std::aligned_alloc(kCpuAlignment, rounded);
+    const size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
+    data = std::aligned_alloc(alignment, rounded);
+    // A wish: where the system has no such pages, ordinary ones serve.
+    if (data != nullptr && is_huge) (void)madvise(data, rounded, MADV_HUGEPAGE);
   }
   if (data == nullptr) fail(concat("allocate: no room for ", num_bytes, " bytes on cpu"));
   return data;

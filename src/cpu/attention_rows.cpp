@@ -36,6 +36,31 @@ struct KeyRange {
   int64_t end = 0;
 };
 
+// Walks the rows of an item's pages from a position on.
+class PagedRows {
+ public:
+  PagedRows(const AttentionParams& params, const AttentionItem& item, int64_t position)
+      : page_size_(params.page_size),
+        row_stride_(params.num_kv_heads * params.head_dim),
+        offset_(item.kv_head * params.head_dim),
+        page_(item.pages + position / params.page_size),
+        slot_(position % params.page_size) {}
+
+  // Where the row lies, in elements from the start of the pages; then goes on to the next.
+  int64_t take() {
+    const int64_t at = (*page_ * page_size_ + slot_) * row_stride_ + offset_;
+    if (++slot_ == page_size_) slot_ = 0, ++page_;
+    return at;
+  }
+
+ private:
+  int64_t page_size_;
+  int64_t row_stride_;
+  int64_t offset_;
+  const int32_t* page_;
+  int64_t slot_;
+};
+
 // One item in hand, and its scratch.
 template <class T>
 class Rows {
@@ -60,7 +85,8 @@ class Rows {
     const int64_t end = positions_[item_.num_rows - 1] + 1;
     const int64_t begin = first_seen(positions_[0]);
     for (int64_t block = begin / kKeyBlock * kKeyBlock; block < end; block += kKeyBlock) {
-      unpack_block(std::max(block, begin) - block, std::min(block + kKeyBlock, end) - block, block);
+      unpack_block(std::max(block, begin) - block, std::min(block + kKeyBlock, end) - block, block,
+                   end);
       for (int64_t row = 0; row < item_.num_rows; row += kTileRows) score_tile(row, block);
       for (int64_t row = 0; row < item_.num_rows; ++row) weigh(row, range(row, block));
       for (int64_t row = 0; row < item_.num_rows; row += kTileRows) add_values(row, block);
@@ -83,7 +109,14 @@ class Rows {
   }
 
   void load_queries();
-  void unpack_block(int64_t begin, int64_t end, int64_t block);
+  void unpack_block(int64_t begin, int64_t end, int64_t block, int64_t item_end);
+  void prefetch_row(int64_t element) const {
+    constexpr int64_t kLineElements = 64 / static_cast<int64_t>(sizeof(T));
+    for (int64_t i = 0; i < p_.head_dim; i += kLineElements) {
+      __builtin_prefetch(static_cast<const T*>(p_.k_pages) + element + i);
+      __builtin_prefetch(static_cast<const T*>(p_.v_pages) + element + i);
+    }
+  }
   void transpose_keys(const T* const* rows, int64_t begin, int64_t end);
   void score_tile(int64_t first, int64_t block);
   void weigh(int64_t row, KeyRange keys);
@@ -118,16 +151,18 @@ void Rows<T>::load_queries() {
   std::memset(states_, 0, static_cast<size_t>(item_.num_rows * state_stride_) * sizeof(float));
 }
 
-// The keys [begin, end) of the block, and nothing else of the pages, become floats.
+// The keys [begin, end) of the block, and nothing else of the pages, become floats. What the next
+// block will read is asked for on the way: rows of one head lie apart and pages anywhere, so the
+// hardware does not foresee them.
 template <class T>
-void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block) {
+void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block, int64_t item_end) {
   const T* k_rows[kKeyBlock];
-  const int64_t row_stride = p_.num_kv_heads * p_.head_dim;
-  int64_t page = (block + begin) / p_.page_size;
-  int64_t slot = (block + begin) % p_.page_size;
+  PagedRows rows(p_, item_, block + begin);
+  PagedRows next_rows(p_, item_, std::min(block + begin + kKeyBlock, item_end - 1));
+  const int64_t num_ahead = item_end - block - kKeyBlock;
   for (int64_t key = begin; key < end; ++key) {
-    const int64_t at =
-        (item_.pages[page] * p_.page_size + slot) * row_stride + item_.kv_head * p_.head_dim;
+    if (key < num_ahead) prefetch_row(next_rows.take());
+    const int64_t at = rows.take();
     k_rows[key] = static_cast<const T*>(p_.k_pages) + at;
     const T* v = static_cast<const T*>(p_.v_pages) + at;
     float* value = values_ + key * padded_dim_;
@@ -137,7 +172,6 @@ void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block) {
     }
     for (; i < p_.head_dim; ++i) value[i] = to_float(v[i]);
     for (; i < padded_dim_; ++i) value[i] = 0.0f;
-    if (++slot == p_.page_size) slot = 0, ++page;
   }
   transpose_keys(k_rows, begin, end);
 }
