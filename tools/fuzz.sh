@@ -15,7 +15,9 @@ fi
 sh tools/setup.sh fuzz
 mkdir -p build/fuzz/findings
 compiler=$(sh tools/find_clang.sh) || { echo "No clang 16 or newer was found." >&2 && exit 1; }
-cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" >build/fuzz/configure.log 2>&1 || { cat build/fuzz/configure.log && exit 1; }
+configure_log=build/fuzz/configure.log
+cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" >"$configure_log" 2>&1 ||
+  { cat "$configure_log" && exit 1; }
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"
 
 status=0
