@@ -167,7 +167,7 @@ void run(const BenchE2eOptions& options) {
   const EngineOptions base = engine_options(options.model);
   const bool is_text = options.json != "-";
   Json report = {{"cpu", bench::cpu_name()},
-                 {"simd", simd_target()},
+                 {"simd", bench::simd_name()},
                  {"threads", num_threads()},
                  {"device", to_string(base.device)},
                  {"commit", bench::current_commit()},
@@ -181,7 +181,7 @@ void run(const BenchE2eOptions& options) {
   if (is_text) {
     write_out(concat(subject.name, ", ", show_count(subject.config.num_parameters()),
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
-                     "; ", bench::cpu_name(), ", ", num_threads(), " threads, ", simd_target(),
+                     "; ", bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
                      ", commit ", bench::current_commit(), "\n"));
   }
   for (const E2eShape& shape : workload.shapes) {

@@ -31,7 +31,7 @@ Json cpu_json() {
   return {{"name", bench::cpu_name()},
           {"cores", std::thread::hardware_concurrency()},
           {"threads", num_threads()},
-          {"simd", simd_target()},
+          {"simd", bench::simd_name()},
           {"memory_bytes", total_memory_bytes()},
           {"available_bytes", available_memory_bytes()},
           {"read_gbs", rounded(ceilings.read_tbs * 1e3)},

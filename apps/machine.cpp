@@ -36,18 +36,6 @@ int64_t peak_resident_bytes() {
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-std::string simd_target() {
-#if defined(__x86_64__)
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("f16c");
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-  return has_avx2 && has_avx512 ? "avx512" : has_avx2 ? "avx2" : "baseline";
-#else
-  return "baseline";
-#endif
-}
-
 std::vector<MemoryPlace> memory_places() {
   std::vector<MemoryPlace> places;
   if (const int64_t memory = total_memory_bytes(); memory > 0) {

@@ -12,9 +12,6 @@ int64_t total_memory_bytes();      // 0 where the system does not say
 int64_t available_memory_bytes();  // what could be allocated without swapping
 int64_t peak_resident_bytes();     // of this process, so far
 
-// The instruction set that the CPU's vector code runs with: "baseline", "avx2" or "avx512".
-std::string simd_target();
-
 // A memory that a model may be put into.
 struct MemoryPlace {
   std::string name;

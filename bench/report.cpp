@@ -14,6 +14,7 @@
 
 #include "bench/bench.h"
 #include "core/text.h"
+#include "cpu/simd_dispatch.h"
 #include "tessera/core/error.h"
 
 namespace tessera::bench {
@@ -88,6 +89,8 @@ std::string cpu_name() {
   }
   return "unknown CPU";
 }
+
+std::string simd_name() { return std::string(cpu::name(cpu::simd_levels().back())); }
 
 void write_json(const Report& report, const std::string& path) {
   Json json;

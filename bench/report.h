@@ -50,6 +50,8 @@ struct Report {
 std::string current_commit();
 std::string current_date();
 std::string cpu_name();
+// The instruction set that the CPU's vector code runs with: "baseline", "avx2" or "avx512".
+std::string simd_name();
 
 void write_json(const Report& report, const std::string& path);
 // "row|shape" -> microseconds, of a file written by write_json.

@@ -9,7 +9,6 @@
 #include "apps/machine.h"
 #include "apps/perplexity_rule.h"
 #include "apps/text_file.h"
-#include "cpu/simd_dispatch.h"
 #include "tessera/engine/tokenizer.h"
 #include "tests/core/message_of.h"
 
@@ -116,11 +115,6 @@ TEST(Workloads, AreFoundByName) {
   for (const char* name : {"", "pp", "tg0", "pp512+", "pp512+x", "tg1+pp1", "single2"}) {
     EXPECT_FALSE(find_e2e_workload(name)) << name;
   }
-}
-
-// Said by asking the CPU; the library that runs the code asks for itself.
-TEST(Machine, NamesTheInstructionSetThatTheCpuLibraryUses) {
-  EXPECT_EQ(simd_target(), cpu::name(cpu::simd_levels().back()));
 }
 
 TEST(Machine, HasMemory) {

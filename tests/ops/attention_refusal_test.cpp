@@ -14,11 +14,6 @@ namespace {
 
 using Words = std::initializer_list<std::string_view>;
 
-TensorView on_gpu(TensorView view) {
-  view.device = cuda_device(3);
-  return view;
-}
-
 Tensor ints(std::initializer_list<int64_t> shape, const std::vector<int32_t>& values) {
   Tensor tensor(DType::i32, shape);
   std::copy(values.begin(), values.end(), tensor.view().as<int32_t>());

@@ -10,17 +10,6 @@
 namespace tessera::testing {
 namespace {
 
-// Not a device of this machine, and never touched: checks come first.
-TensorView on_gpu(TensorView view) {
-  view.device = cuda_device(3);
-  return view;
-}
-
-TensorView with_stride(TensorView view, int axis, int64_t stride) {
-  view.strides[static_cast<size_t>(axis)] = stride;
-  return view;
-}
-
 class RefusedGemm : public ::testing::Test {
  protected:
   Tensor a{DType::bf16, {4, 16}}, b{DType::bf16, {8, 16}}, out{DType::bf16, {4, 8}};

@@ -9,8 +9,20 @@
 #include <string_view>
 
 #include "tessera/core/error.h"
+#include "tessera/core/tensor.h"
 
 namespace tessera::testing {
+
+// Not a device of this machine, and never touched: checks come first.
+inline TensorView on_gpu(TensorView view) {
+  view.device = cuda_device(3);
+  return view;
+}
+
+inline TensorView with_stride(TensorView view, int axis, int64_t stride) {
+  view.strides[static_cast<size_t>(axis)] = stride;
+  return view;
+}
 
 // Whether `call` throws an Error whose message has all of `words` in it.
 template <class Call>

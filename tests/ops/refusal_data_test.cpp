@@ -11,11 +11,6 @@
 namespace tessera::testing {
 namespace {
 
-TensorView on_gpu(TensorView view) {
-  view.device = cuda_device(3);
-  return view;
-}
-
 // Whether the good call is taken and the changed one refused, by the call and by supports().
 template <class Args>
 ::testing::AssertionResult refused_with(const Args& good, void (*call)(const Args&, const Context&),

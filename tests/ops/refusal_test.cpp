@@ -14,17 +14,6 @@
 namespace tessera::testing {
 namespace {
 
-// Not a device of this machine, and never touched: checks come first.
-TensorView on_gpu(TensorView view) {
-  view.device = cuda_device(3);
-  return view;
-}
-
-TensorView with_stride(TensorView view, int axis, int64_t stride) {
-  view.strides[static_cast<size_t>(axis)] = stride;
-  return view;
-}
-
 // A view of any shape over memory that is too small for it: checks never read elements.
 TensorView imagined(DType dtype, std::initializer_list<int64_t> shape, void* data) {
   return TensorView::contiguous(data, dtype, shape);
