@@ -3,7 +3,6 @@
 #include "model/bounded_json.h"
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <vector>
 
@@ -68,23 +67,6 @@ json parse_json(std::string_view text, std::string_view origin) {
   } catch (const json::exception&) {  // a number beyond the range of double
     fail(concat(origin, ": holds a number that is too large"));
   }
-}
-
-std::string read_text(const std::filesystem::path& path, int64_t max_bytes) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    fail(concat(path.string(), ": there is no such file; give the folder of a Hugging Face model"));
-  }
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) fail(concat(path.string(), ": cannot be read: ", error.message()));
-  if (size > static_cast<uintmax_t>(max_bytes)) {
-    fail(concat(path.string(), ": has ", size, " bytes; at most ", max_bytes, " are read"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<size_t>(size), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(size));
-  if (!file) fail(concat(path.string(), ": cannot be read; check its permissions"));
-  return text;
 }
 
 std::string shown(std::string_view text) {

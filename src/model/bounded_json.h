@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -16,9 +14,6 @@ inline constexpr int kMaxJsonDepth = 16;
 // Refuses what is not JSON, nests deeper than kMaxJsonDepth, or repeats a key of one object. The
 // message begins with `origin`, shows the text around the mistake, and is one line.
 nlohmann::json parse_json(std::string_view text, std::string_view origin);
-
-// A whole regular file; refuses one of more than max_bytes before reading it.
-std::string read_text(const std::filesystem::path& path, int64_t max_bytes);
 
 // Values as messages show them: one line, printable, at most 60 characters and an ellipsis.
 std::string shown(std::string_view text);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <set>
 
+#include "core/read_file.h"
 #include "core/text.h"
 #include "model/bounded_json.h"
 #include "model/config_fields.h"
@@ -129,7 +130,7 @@ void Checkpoint::add_file(const fs::path& path, const std::string& file_name) {
 }
 
 void Checkpoint::add_shards(const fs::path& folder, const fs::path& index) {
-  const nlohmann::json document = parse_json(read_text(index, kMaxIndexBytes), index.string());
+  const nlohmann::json document = parse_json(read_file(index, kMaxIndexBytes), index.string());
   const Fields fields(document, concat(index.string(), ": "));
   const nlohmann::json* map = fields.find("weight_map");
   if (map == nullptr) fields.refuse_missing("weight_map");

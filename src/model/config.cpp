@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "core/read_file.h"
 #include "core/text.h"
 #include "model/bounded_json.h"
 #include "model/config_fields.h"
@@ -221,10 +222,14 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
 
 ModelConfig load_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
-  ModelConfig config = parse_config(read_text(path, kMaxConfigBytes), path.string());
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    fail(concat(path.string(), ": there is no such file; give the folder of a Hugging Face model"));
+  }
+  ModelConfig config = parse_config(read_file(path, kMaxConfigBytes), path.string());
   const std::filesystem::path generation = folder / "generation_config.json";
   if (std::filesystem::exists(generation)) {
-    const json document = parse_json(read_text(generation, kMaxConfigBytes), generation.string());
+    const json document = parse_json(read_file(generation, kMaxConfigBytes), generation.string());
     add_stop_tokens(Fields(document, concat(generation.string(), ": ")), config);
   }
   return config;

@@ -175,7 +175,8 @@ TEST(ConfigRefusal, RefusesHugeFilesUnread) {
 TEST(ConfigRefusal, SaysWhichFileIsMissing) {
   const TemporaryFolder folder;
   const std::string message = message_of([&] { model::load_config(folder.path()); });
-  EXPECT_NE(message.find("config.json: there is no such file"), std::string::npos) << message;
+  EXPECT_NE(message.find("config.json: there is no such file; give the folder"), std::string::npos)
+      << message;
 }
 
 TEST(ConfigRefusal, ABadGenerationConfigIsNamed) {

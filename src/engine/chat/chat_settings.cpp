@@ -1,8 +1,8 @@
 // What a model's folder says about its chat template and its special tokens.
 // SPDX-License-Identifier: MIT
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/read_file.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 #include "tessera/engine/chat_template.h"
@@ -65,18 +65,10 @@ Json parse_bounded(std::string_view json, std::string_view origin) {
 }
 
 // The whole file; none where there is no such file.
-std::optional<std::string> read_file(const std::filesystem::path& path) {
+std::optional<std::string> read_if_there(const std::filesystem::path& path) {
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) return {};
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  std::string chunk(64 << 10, '\0');
-  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || file.gcount() > 0) {
-    text.append(chunk, 0, static_cast<size_t>(file.gcount()));
-    if (text.size() > kMostBytes) fail(concat(path.string(), ": more than ", kMostBytes, " bytes"));
-  }
-  if (!file.eof()) fail(concat(path.string(), ": can not be read"));
-  return text;
+  return read_file(path, kMostBytes);
 }
 
 }  // namespace
@@ -91,9 +83,10 @@ ChatSettings parse_chat_settings(std::string_view json, std::string_view origin)
 ChatSettings load_chat_settings(const std::filesystem::path& folder) {
   ChatSettings settings;
   const std::filesystem::path config = folder / "tokenizer_config.json";
-  if (const auto json = read_file(config)) settings = parse_chat_settings(*json, config.string());
+  if (const auto json = read_if_there(config))
+    settings = parse_chat_settings(*json, config.string());
   // A template in a file of its own wins over the one in the configuration.
-  if (auto source = read_file(folder / "chat_template.jinja")) {
+  if (auto source = read_if_there(folder / "chat_template.jinja")) {
     settings.template_source = std::move(*source);
   }
   return settings;

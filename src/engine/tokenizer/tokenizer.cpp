@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/engine/tokenizer.h"
 
-#include <fstream>
 #include <optional>
 #include <utility>
 
+#include "core/read_file.h"
 #include "core/text.h"
 #include "engine/tokenizer/tokenizer_impl.h"
 #include "tessera/core/error.h"
@@ -96,16 +96,7 @@ Tokenizer Tokenizer::parse(std::string_view json, std::string_view origin) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary | std::ios::ate);
-  if (!in) fail(concat("can not open ", file.string(), "; does the file exist?"));
-  const std::streamoff size = in.tellg();
-  if (size < 0 || static_cast<uint64_t>(size) > kMaxFileBytes) {
-    fail(concat(file.string(), " has ", size, " bytes; a tokenizer has at most ", kMaxFileBytes));
-  }
-  std::string text(static_cast<size_t>(size), '\0');
-  in.seekg(0).read(text.data(), size);
-  if (!in) fail(concat("can not read ", file.string()));
-  return parse(text, file.string());
+  return parse(read_file(file, static_cast<int64_t>(kMaxFileBytes)), file.string());
 }
 
 const std::vector<int32_t>& Tokenizer::prefix() const { return impl_->affixes.prefix; }

@@ -207,7 +207,7 @@ TEST(Refusal, OfWhatIsNoTokenizerFile) {
     EXPECT_TRUE(refused([&] { Tokenizer::parse(c.text, "mine.json"); }, c.words)) << c.text;
   }
   EXPECT_TRUE(refused([] { Tokenizer::load("no/such/tokenizer.json"); },
-                      {"no/such/tokenizer.json", "can not open"}));
+                      {"no/such/tokenizer.json", "there is no such file"}));
 }
 
 }  // namespace
