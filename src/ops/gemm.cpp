@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-static RowKey key_of(const GemmArgs& args) { return {args.a.dtype, args.out.dtype}; }
+
 
 namespace {
 

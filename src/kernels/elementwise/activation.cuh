@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/activation_functions.cuh"
+#include "kernels/activation_functions.cuh"
 #include "kernels/elementwise/activation_params.h"
 #include "kernels/elementwise/item_grid.cuh"
 #include "kernels/elementwise/launch.h"

@@ -1,0 +1,202 @@
+// The epilogue of a matrix product, on accumulators in registers: small steps, each a struct.
+// SPDX-License-Identifier: MIT
+//
+// A block is 16 rows by kRegs * 2 columns of the product, spread over a warp the way mma.sync and
+// wgmma leave it: register 4 j + 2 h + c of a lane is row lane / 4 + 8 h, column 8 j + 2 (lane % 4)
+// + c. Every step changes the registers in place. Conditions are the same for a whole grid, so
+// they cost a branch a block, not a branch an element.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/activation_functions.cuh"
+#include "kernels/gemm/epilogue_params.h"
+#include "tile/convert.cuh"
+#include "tile/unroll.cuh"
+
+namespace tessera::kernels {
+
+// Where a lane's part of a block lies in the product.
+struct BlockPlace {
+  int row;  // of register 0: the block's first row + lane / 4
+  int col;  // of register 0: the block's first column + 2 * (lane % 4)
+  int batch;
+};
+
+// d += bias[col].
+template <class T>
+struct AddBias {
+  template <int kRegs>
+  __device__ static void apply(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+    const T* bias = static_cast<const T*>(p.bias);
+    TESSERA_UNROLL
+    for (int j = 0; j < kRegs / 4; ++j) {
+      TESSERA_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        const int col = at.col + 8 * j + c;
+        const float value = col < p.n ? tile::to_float(bias[col]) : 0.0f;
+        d[4 * j + c] += value;
+        d[4 * j + 2 + c] += value;
+      }
+    }
+  }
+};
+
+// d = f(d).
+template <Activation kKind, class T>
+struct Activate {
+  template <int kRegs>
+  __device__ static void apply(float (&d)[kRegs]) {
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; ++i) d[i] = activate<kKind, T>(d[i]);
+  }
+};
+
+// The columns of gate and up alternate by eights, so a lane holds both: the results move to the
+// first half of the registers.
+template <Activation kKind, class T>
+struct Gate {
+  static_assert(kGateUpRows == 8, "a lane's columns are 8 apart");
+  template <int kRegs>
+  __device__ static void apply(float (&d)[kRegs]) {
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs / 2; ++i) {
+      const int gate = i / 4 * 8 + i % 4;
+      d[i] = activate<kKind, T>(d[gate]) * d[gate + 4];
+    }
+  }
+};
+
+// Calls f with the struct of the activation in hand, Step<kind, T>.
+template <template <Activation, class> class Step, class T, class F>
+__device__ void with_activation(Activation kind, const F& f) {
+  switch (kind) {
+    case Activation::relu: return f(Step<Activation::relu, T>{});
+    case Activation::silu: return f(Step<Activation::silu, T>{});
+    case Activation::gelu: return f(Step<Activation::gelu, T>{});
+    case Activation::gelu_tanh: return f(Step<Activation::gelu_tanh, T>{});
+  }
+}
+
+// Two neighbouring elements of a row, of which `num_valid` (at most 2) exist.
+template <class T>
+__device__ float2 load_pair(const T* at, int num_valid, bool is_aligned) {
+  struct alignas(2 * sizeof(T)) Pair {
+    T values[2];
+  };
+  if (is_aligned && num_valid >= 2) {
+    const Pair pair = *reinterpret_cast<const Pair*>(at);
+    return {tile::to_float(pair.values[0]), tile::to_float(pair.values[1])};
+  }
+  return {num_valid > 0 ? tile::to_float(at[0]) : 0.0f,
+          num_valid > 1 ? tile::to_float(at[1]) : 0.0f};
+}
+template <class T>
+__device__ void store_pair(T* at, float low, float high, int num_valid, bool is_aligned) {
+  struct alignas(2 * sizeof(T)) Pair {
+    T values[2];
+  } pair;
+  tile::from_floats(low, high, pair.values);
+  if (is_aligned && num_valid >= 2) {
+    *reinterpret_cast<Pair*>(at) = pair;
+  } else {
+    if (num_valid > 0) at[0] = pair.values[0];
+    if (num_valid > 1) at[1] = pair.values[1];
+  }
+}
+
+// Where the columns of out begin for a lane, and how many out has.
+__device__ inline int out_col(const EpilogueParams& p, BlockPlace at) {
+  return p.is_gated ? at.col / 16 * 8 + at.col % 8 : at.col;
+}
+__device__ inline int num_out_cols(const EpilogueParams& p) { return p.is_gated ? p.n / 2 : p.n; }
+
+// d += residual, over the first kUsed registers: those that hold results.
+template <class T, int kUsed>
+struct AddResidual {
+  template <int kRegs>
+  __device__ static void apply(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+    const int first = out_col(p, at);
+    const int num_cols = num_out_cols(p);
+    TESSERA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int row = at.row + 8 * h;
+      if (row >= p.m) continue;
+      const T* residual = static_cast<const T*>(p.residual) + at.batch * p.residual_batch_stride +
+                          row * p.residual_stride;
+      TESSERA_UNROLL
+      for (int j = 0; j < kUsed / 4; ++j) {
+        const int col = first + 8 * j;
+        const float2 pair = load_pair(residual + col, num_cols - col, p.has_pairs);
+        d[4 * j + 2 * h] += pair.x;
+        d[4 * j + 2 * h + 1] += pair.y;
+      }
+    }
+  }
+};
+
+// Everything between the product and the store.
+template <class T, int kRegs>
+__device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+  if (p.bias != nullptr) AddBias<T>::apply(d, p, at);
+  if (p.is_gated) {
+    if constexpr (kRegs % 8 == 0) {
+      with_activation<Gate, T>(p.activation, [&](auto step) { step.apply(d); });
+    }
+  } else if (p.has_activation) {
+    with_activation<Activate, T>(p.activation, [&](auto step) { step.apply(d); });
+  }
+  if (p.residual != nullptr) {
+    if (p.is_gated) {
+      AddResidual<T, kRegs / 2>::apply(d, p, at);
+    } else {
+      AddResidual<T, kRegs>::apply(d, p, at);
+    }
+  }
+  if (p.out_scale != nullptr) {
+    const float factor = 1.0f / *p.out_scale;
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; ++i) d[i] *= factor;
+  }
+}
+
+// Straight from registers: every lane its pairs. Four lanes fill 16 bytes of a 16-bit row, so the
+// lines are completed in L2; where that matters, a kernel stages its tile in shared memory instead.
+template <class Out, int kUsed, int kRegs>
+__device__ void store_as(const float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+  const int first = out_col(p, at);
+  const int num_cols = num_out_cols(p);
+  TESSERA_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const int row = at.row + 8 * h;
+    if (row >= p.m) continue;
+    Out* out = static_cast<Out*>(p.out) + at.batch * p.out_batch_stride + row * p.out_stride;
+    TESSERA_UNROLL
+    for (int j = 0; j < kUsed / 4; ++j) {
+      const int col = first + 8 * j;
+      store_pair(out + col, d[4 * j + 2 * h], d[4 * j + 2 * h + 1], num_cols - col, p.has_pairs);
+    }
+  }
+}
+
+// In the type that the call asks for; T is the type of a.
+template <class T, int kUsed, int kRegs>
+__device__ void store_used(const float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+  switch (p.out_type) {
+    case DType::f32: return store_as<float, kUsed>(d, p, at);
+    case DType::e4m3: return store_as<E4m3, kUsed>(d, p, at);
+    case DType::i8: return store_as<int8_t, kUsed>(d, p, at);
+    default:
+      if constexpr (!std::is_same_v<T, float>) store_as<T, kUsed>(d, p, at);
+  }
+}
+template <class T, int kRegs>
+__device__ void store_direct(const float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+  if (p.is_gated) {
+    store_used<T, kRegs / 2>(d, p, at);
+  } else {
+    store_used<T, kRegs>(d, p, at);
+  }
+}
+
+}  // namespace tessera::kernels

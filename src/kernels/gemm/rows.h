@@ -1,0 +1,24 @@
+// The matrix product's tables, one per library. A build without CUDA, or without Hopper, links
+// empty tables in their place (rows_none.cpp, rows_sm90_none.cpp).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+
+#include "kernels/row.h"
+#include "tessera/ops/gemm.h"
+
+namespace tessera::kernels {
+
+std::span<const Row<GemmArgs>> gemm_rows_sm90();
+std::span<const Row<GemmArgs>> gemm_rows();
+// cuBLASLt, found at run time; not batch-invariant.
+std::span<const Row<GemmArgs>> gemm_rows_cublaslt();
+
+}  // namespace tessera::kernels
+
+namespace tessera {
+
+inline RowKey key_of(const GemmArgs& args) { return {args.a.dtype, args.out.dtype}; }
+
+}  // namespace tessera
