@@ -14,8 +14,8 @@
 namespace tessera::ops {
 
 // All that dispatch knows of an operation. `check` throws on arguments no implementation may see,
-// tensors on different devices among them; `rows_sm90` are preferred to `rows`, and within each the
-// order is preference.
+// tensors on different devices among them. `rows_sm90` are preferred to `rows_vendor` (kernels of
+// the GPU's maker, found at run time) and those to `rows`; within each the order is preference.
 template <class Args>
 struct Op {
   std::string_view name;
@@ -23,6 +23,7 @@ struct Op {
   void (*cpu)(const Args&);
   std::span<const Row<Args>> rows_sm90;
   std::span<const Row<Args>> rows;
+  std::span<const Row<Args>> rows_vendor = {};
 };
 
 // Where a call would run: the compute capability decides which library's rows may.
@@ -58,7 +59,7 @@ template <class Args>
 const Row<Args>* find_row(const Op<Args>& op, const Args& args, const Target& target,
                           const Context& ctx) {
   const RowKey key = key_of(args);
-  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows}) {
+  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows_vendor, op.rows}) {
     for (const Row<Args>& row : rows) {
       if (!runs_on(row.library, target.compute_capability) || !row.takes(args, key)) continue;
       if (ctx.batch_invariant && !row.is_batch_invariant) continue;
@@ -73,7 +74,7 @@ template <class Args>
                          const Context& ctx) {
   const RowKey key = key_of(args);
   std::vector<RowOption> options;
-  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows}) {
+  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows_vendor, op.rows}) {
     for (const Row<Args>& row : rows) {
       options.push_back(
           {row.name(), row.key, row.library, row.is_batch_invariant, row.takes(args, key)});
@@ -85,7 +86,7 @@ template <class Args>
 // A build without GPU kernels has no row to choose and no device to ask.
 template <class Args>
 Target target_of(const Op<Args>& op, Device device) {
-  const bool has_rows = !op.rows_sm90.empty() || !op.rows.empty();
+  const bool has_rows = !op.rows_sm90.empty() || !op.rows_vendor.empty() || !op.rows.empty();
   return {device, has_rows ? compute_capability(device) : 0};
 }
 

@@ -4,14 +4,11 @@
 
 #include "core/text.h"
 #include "cpu/gemm.h"
-#include "kernels/row.h"
+#include "kernels/gemm/rows.h"
 #include "ops/check.h"
 #include "ops/dispatch.h"
 
 namespace tessera {
-
-
-
 namespace {
 
 using namespace ops;
@@ -75,9 +72,13 @@ void check_gemm(const GemmArgs& args) {
   expect_apart(out, bias);
 }
 
-// No GPU rows: tensors there are refused.
 const Op<GemmArgs>& gemm_op() {
-  static const Op<GemmArgs> op{"gemm", &check_gemm, &cpu::gemm, {}, {}};
+  static const Op<GemmArgs> op{"gemm",
+                               &check_gemm,
+                               &cpu::gemm,
+                               kernels::gemm_rows_sm90(),
+                               kernels::gemm_rows(),
+                               kernels::gemm_rows_cublaslt()};
   return op;
 }
 

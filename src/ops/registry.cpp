@@ -3,23 +3,23 @@
 #include "ops/registry.h"
 
 #include "kernels/elementwise/rows.h"
+#include "kernels/gemm/rows.h"
 
 namespace tessera::ops {
 namespace {
 
 template <class Args>
-void append(std::vector<RowInfo>& all, std::span<const Row<Args>> rows) {
+void append(std::vector<RowInfo>& all, std::string_view family, std::span<const Row<Args>> rows) {
   for (const Row<Args>& row : rows) {
-    all.push_back(
-        {"elementwise", row.op, row.name(), row.library, row.key, row.is_batch_invariant});
+    all.push_back({family, row.op, row.name(), row.library, row.key, row.is_batch_invariant});
   }
 }
 
-// The rows of one operation, the preferred library first.
+// The rows of one elementwise operation, the preferred library first.
 template <class Member>
-void append_op(std::vector<RowInfo>& all, Member member) {
-  append(all, kernels::elementwise_rows_sm90().*member);
-  append(all, kernels::elementwise_rows().*member);
+void append_elementwise(std::vector<RowInfo>& all, Member member) {
+  append(all, "elementwise", kernels::elementwise_rows_sm90().*member);
+  append(all, "elementwise", kernels::elementwise_rows().*member);
 }
 
 }  // namespace
@@ -27,17 +27,20 @@ void append_op(std::vector<RowInfo>& all, Member member) {
 std::vector<RowInfo> all_rows() {
   using kernels::ElementwiseRows;
   std::vector<RowInfo> all;
-  append_op(all, &ElementwiseRows::rms_norm);
-  append_op(all, &ElementwiseRows::layer_norm);
-  append_op(all, &ElementwiseRows::rope);
-  append_op(all, &ElementwiseRows::activation);
-  append_op(all, &ElementwiseRows::softmax);
-  append_op(all, &ElementwiseRows::embedding);
-  append_op(all, &ElementwiseRows::copy);
-  append_op(all, &ElementwiseRows::quantize);
-  append_op(all, &ElementwiseRows::dequantize);
-  append_op(all, &ElementwiseRows::reduce);
-  append_op(all, &ElementwiseRows::argmax);
+  append_elementwise(all, &ElementwiseRows::rms_norm);
+  append_elementwise(all, &ElementwiseRows::layer_norm);
+  append_elementwise(all, &ElementwiseRows::rope);
+  append_elementwise(all, &ElementwiseRows::activation);
+  append_elementwise(all, &ElementwiseRows::softmax);
+  append_elementwise(all, &ElementwiseRows::embedding);
+  append_elementwise(all, &ElementwiseRows::copy);
+  append_elementwise(all, &ElementwiseRows::quantize);
+  append_elementwise(all, &ElementwiseRows::dequantize);
+  append_elementwise(all, &ElementwiseRows::reduce);
+  append_elementwise(all, &ElementwiseRows::argmax);
+  append(all, "gemm", kernels::gemm_rows_sm90());
+  append(all, "gemm", kernels::gemm_rows_cublaslt());
+  append(all, "gemm", kernels::gemm_rows());
   return all;
 }
 

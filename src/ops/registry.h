@@ -11,7 +11,7 @@
 namespace tessera::ops {
 
 struct RowInfo {
-  std::string_view family;  // "elementwise"
+  std::string_view family;  // "elementwise", "gemm"
   std::string_view op;      // "rms_norm"
   std::string name;         // "rms_norm_sm90_bf16_e4m3"
   Library library;
@@ -19,7 +19,7 @@ struct RowInfo {
   bool is_batch_invariant;
 };
 
-// In table order: by family, operation, then library with the preferred one first.
+// In table order: by family, operation, then table with the preferred one first.
 std::vector<RowInfo> all_rows();
 
 }  // namespace tessera::ops
