@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 
+#include "cpu/gemm_epilogue.h"
 #include "cpu/gemm_kernel.h"
 
 namespace tessera::cpu {
@@ -34,19 +35,27 @@ struct FreeLines {
   void operator()(float* floats) const { ::operator delete(floats, kLine); }
 };
 
-// Room for `count` floats, kept by the calling thread from call to call.
-float* scratch(int64_t count) {
-  thread_local std::unique_ptr<float, FreeLines> floats;
-  thread_local int64_t capacity = 0;
-  if (count > capacity) {
-    floats.reset();
-    capacity = 0;
-    const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-    floats.reset(static_cast<float*>(::operator new(bytes, kLine)));
-    capacity = count;
+// Floats kept from call to call.
+class Scratch {
+ public:
+  float* take(int64_t count) {
+    if (count > capacity_) {
+      floats_.reset();
+      capacity_ = 0;
+      const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+      floats_.reset(static_cast<float*>(::operator new(bytes, kLine)));
+      capacity_ = count;
+    }
+    return floats_.get();
   }
-  return floats.get();
-}
+
+ private:
+  std::unique_ptr<float, FreeLines> floats_;
+  int64_t capacity_ = 0;
+};
+
+thread_local Scratch widened_scratch;   // rows of a as floats
+thread_local Scratch products_scratch;  // rows that an epilogue turns into rows of out
 
 // Everything but a_floats, which covers the rows in hand.
 GemmParams params_of(const GemmArgs& args) {
@@ -132,12 +141,8 @@ void multiply_all(const GemmParams& p, const Kernels& kernels) {
   }
 }
 
-}  // namespace
-
-void gemm(const GemmArgs& args, SimdLevel level) {
-  static const SimdBuilds widen_rows = gemm_widen_rows_builds();
-  static const SimdBuilds multiply = gemm_multiply_builds();
-  const Kernels kernels{widen_rows.at(level), multiply.at(level)};
+// out = a . b^T + bias, rounded: one matrix, no epilogue.
+void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
   GemmParams p = params_of(args);
   const int64_t m = p.m;
   if (m == 0 || p.n == 0) return;
@@ -151,7 +156,7 @@ void gemm(const GemmArgs& args, SimdLevel level) {
   p.floats_stride = p.num_segments * p.segment_stride;
   const int64_t rows_at_once =
       round_up(kFloatsAtOnce / std::max<int64_t>(1, p.floats_stride) + 1, kRowStep);
-  p.a_floats = scratch(std::min(m, rows_at_once) * p.floats_stride);
+  p.a_floats = widened_scratch.take(std::min(m, rows_at_once) * p.floats_stride);
   const int64_t a_bytes = bit_width(p.a_type) / 8 * p.a_stride * rows_at_once;
   const int64_t out_bytes = bit_width(p.out_type) / 8 * p.out_stride * rows_at_once;
   for (int64_t row = 0; row < m; row += rows_at_once) {
@@ -159,6 +164,54 @@ void gemm(const GemmArgs& args, SimdLevel level) {
     p.a = static_cast<const char*>(args.a.data) + row / rows_at_once * a_bytes;
     p.out = static_cast<char*>(args.out.data) + row / rows_at_once * out_bytes;
     multiply_all(p, kernels);
+  }
+}
+
+// The same with an epilogue: some rows of products at a time, which stay in the last-level cache.
+void multiply_and_finish(const GemmArgs& args, const Kernels& kernels) {
+  const int64_t m = args.a.size(0), n = args.b.size(0);
+  if (m == 0 || n == 0) return;
+  const int64_t rows_at_once = round_up(kFloatsAtOnce / n + 1, kRowStep);
+  float* products = products_scratch.take(std::min(m, rows_at_once) * n);
+  for (int64_t row = 0; row < m; row += rows_at_once) {
+    const int64_t end = std::min(m, row + rows_at_once);
+    GemmArgs part = args;
+    part.a = args.a.slice(0, row, end);
+    part.out = TensorView::contiguous(products, DType::f32, {end - row, n});
+    multiply_matrix(part, kernels);
+    part.out = args.out.slice(0, row, end);
+    if (args.residual) part.residual = args.residual->slice(0, row, end);
+    finish_rows(part, products);
+  }
+}
+
+// One matrix of a tensor that may have a batch of them.
+TensorView matrix_of(const TensorView& tensor, int64_t index) {
+  if (tensor.rank == 2) return tensor;
+  TensorView matrix = tensor;
+  matrix.rank = 2;
+  matrix.shape = {tensor.size(1), tensor.size(2)};
+  matrix.strides = {tensor.stride(1), tensor.stride(2)};
+  const int64_t offset = bit_width(tensor.dtype) / 8 * index * tensor.stride(0);
+  if (tensor.data != nullptr) matrix.data = static_cast<char*>(tensor.data) + offset;
+  return matrix;
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args, SimdLevel level) {
+  static const SimdBuilds widen_rows = gemm_widen_rows_builds();
+  static const SimdBuilds multiply = gemm_multiply_builds();
+  const Kernels kernels{widen_rows.at(level), multiply.at(level)};
+  const auto one_matrix = has_epilogue(args) ? &multiply_and_finish : &multiply_matrix;
+  if (args.a.rank == 2) return one_matrix(args, kernels);
+  for (int64_t i = 0; i < args.a.size(0); ++i) {
+    GemmArgs one = args;
+    one.a = matrix_of(args.a, i);
+    one.b = matrix_of(args.b, i);
+    one.out = matrix_of(args.out, i);
+    if (args.residual) one.residual = matrix_of(*args.residual, i);
+    one_matrix(one, kernels);
   }
 }
 

@@ -32,6 +32,9 @@ struct DTypeSet {
 
 inline constexpr DTypeSet kFloats = {DType::f32, DType::f16, DType::bf16};
 inline constexpr DTypeSet kIndices = {DType::i32, DType::i64};
+inline constexpr DTypeSet kWholeBytes = {DType::f32,  DType::f16,  DType::bf16,
+                                         DType::e4m3, DType::e5m2, DType::i8,
+                                         DType::u8,   DType::i32,  DType::i64};
 
 // A sound view of one of these types: rank and sizes in range, memory behind it, i4 in whole bytes.
 void expect_tensor(const Named& tensor, DTypeSet types);

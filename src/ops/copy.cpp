@@ -12,9 +12,6 @@ namespace {
 
 using namespace ops;
 
-constexpr DTypeSet kWholeBytes = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::e5m2,
-                                  DType::i8,  DType::u8,  DType::i32,  DType::i64};
-
 void check_copy(const CopyArgs& args) {
   const Named x{"copy: x", args.x};
   const Named out{"copy: out", args.out};

@@ -13,9 +13,22 @@ namespace {
 
 using namespace ops;
 
-void expect_matrix(const Named& tensor) {
-  expect_rank(tensor, 2);
-  expect_rows(tensor);
+// Matrices in the last two axes, their rows contiguous; a third axis before them counts matrices.
+void expect_matrices(const Named& tensor) {
+  const TensorView& view = tensor.view;
+  if (view.rank != 2 && view.rank != 3) {
+    fail(concat(tensor.what, " is ", to_string(view), ", of rank ", view.rank,
+                "; its rank must be 2, or 3 with a batch axis"));
+  }
+  for (int d = 0; d < view.rank; ++d) {
+    if (view.size(d) <= kMaxCols) continue;
+    fail(concat(tensor.what, " is ", to_string(view), "; an axis may have at most ", kMaxCols,
+                " elements: split it"));
+  }
+  if (view.size(-1) > 1 && view.stride(-1) != 1 && view.num_elements() > 0) {
+    fail(concat(tensor.what, " is ", to_string(view),
+                "; its innermost axis must be contiguous: copy it first"));
+  }
 }
 
 // One scale for each row of b, or for each of equal groups along it.
@@ -27,6 +40,10 @@ void check_scale(const GemmArgs& args, const Named& a) {
                           : " and b_scale is given; scales are for a b of i8: leave them out"));
   }
   if (!has_codes) return;
+  if (args.b.rank != 2 || !args.b.device.is_cpu()) {
+    fail(concat("gemm: b is ", to_string(args.b),
+                "; a b of codes must have two axes and be on the CPU: dequantize it"));
+  }
   const Named scale{"gemm: b_scale", *args.b_scale};
   expect_tensor(scale, {DType::f32}, a);
   expect_contiguous(scale);
@@ -40,36 +57,94 @@ void check_scale(const GemmArgs& args, const Named& a) {
               "; its shape must be [n], or [n, groups] with groups that divide k"));
 }
 
+void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
+  expect_tensor(a, kFloats);
+  expect_matrices(a);
+  expect_tensor(b, {a.view.dtype, DType::i8}, a);
+  if (a.view.rank == 2) expect_rank(b, 2);
+  expect_matrices(b);
+  if (a.view.size(-1) != b.view.size(-1)) {
+    fail(concat("gemm: a is ", to_string(a.view), " and b is ", to_string(b.view),
+                "; a is [m, k] and b [n, k]: they must agree in k"));
+  }
+  if (b.view.rank == 3 && b.view.size(0) != a.view.size(0)) {
+    fail(concat("gemm: a is ", to_string(a.view), " and b is ", to_string(b.view),
+                "; b must have as many matrices as a, or be one [n, k] for all"));
+  }
+  check_scale(args, a);
+}
+
+void check_activation(const GemmArgs& args) {
+  expects(!args.activation || *args.activation <= Activation::gelu_tanh,
+          "gemm: activation is none of relu, silu, gelu and gelu_tanh");
+  if (!args.is_gated) return;
+  expects(args.activation.has_value(),
+          "gemm: is_gated is set and activation is not; say which function the gate passes");
+  if (args.b.size(-2) % (2 * kGateUpRows) == 0) return;
+  fail(concat("gemm: b is ", to_string(args.b),
+              " and is_gated is set; its n must be a multiple of ", 2 * kGateUpRows,
+              ": make it with pack_gate_up"));
+}
+
+void check_shape_of_out(const GemmArgs& args, const Named& out) {
+  expect_matrices(out);
+  const int64_t m = args.a.size(-2);
+  const int64_t num_cols = args.is_gated ? args.b.size(-2) / 2 : args.b.size(-2);
+  const bool has_batch = args.a.rank == 3;
+  const TensorView& view = out.view;
+  if (view.rank == args.a.rank && view.size(-2) == m && view.size(-1) == num_cols &&
+      (!has_batch || view.size(0) == args.a.size(0))) {
+    return;
+  }
+  const std::string batch = has_batch ? concat(args.a.size(0), ", ") : std::string();
+  fail(concat("gemm: out is ", to_string(view), "; for this a and b it must be [", batch, m, ", ",
+              num_cols, "]"));
+}
+
+void check_out_scale(const GemmArgs& args, const Named& a, const Named& out) {
+  const bool has_codes = out.view.dtype == DType::e4m3 || out.view.dtype == DType::i8;
+  if (args.out_scale.has_value() != has_codes) {
+    fail(concat("gemm: out is ", to_string(out.view),
+                has_codes ? " and has no out_scale; codes need the scale they are counted in"
+                          : " and out_scale is given; scales are for codes: leave it out"));
+  }
+  if (!has_codes) return;
+  const Named scale{"gemm: out_scale", *args.out_scale};
+  expect_tensor(scale, {DType::f32}, a);
+  expect_rank(scale, 1);
+  expect_one_each(scale, 1, "out");
+  expect_apart(out, scale);
+}
+
 void check_gemm(const GemmArgs& args) {
   const Named a{"gemm: a", args.a};
   const Named b{"gemm: b", args.b};
   const Named out{"gemm: out", args.out};
-  expect_tensor(a, kFloats);
-  expect_matrix(a);
-  expect_tensor(b, {args.a.dtype, DType::i8}, a);
-  expect_matrix(b);
-  if (args.a.size(1) != args.b.size(1)) {
-    fail(concat("gemm: a is ", to_string(args.a), " and b is ", to_string(args.b),
-                "; a is [m, k] and b [n, k]: they must agree in k"));
-  }
-  check_scale(args, a);
-  expect_tensor(out, {args.a.dtype, DType::f32}, a);
-  expect_matrix(out);
-  if (args.out.size(0) != args.a.size(0) || args.out.size(1) != args.b.size(0)) {
-    fail(concat("gemm: out is ", to_string(args.out), "; for this a and b it must be [",
-                args.a.size(0), ", ", args.b.size(0), "]"));
-  }
+  check_factors(args, a, b);
+  check_activation(args);
+  expect_tensor(out, {args.a.dtype, DType::f32, DType::e4m3, DType::i8}, a);
+  check_shape_of_out(args, out);
+  check_out_scale(args, a, out);
   expect_writable(out);
   expect_apart(out, a);
   expect_apart(out, b);
   if (args.b_scale) expect_apart(out, {"gemm: b_scale", *args.b_scale});
-  if (!args.bias) return;
-  const Named bias{"gemm: bias", *args.bias};
-  expect_tensor(bias, kFloats, a);
-  expect_dtype_of(bias, a);
-  expect_rank(bias, 1);
-  expect_one_each(bias, args.b.size(0), "row of b");
-  expect_apart(out, bias);
+  if (args.bias) {
+    const Named bias{"gemm: bias", *args.bias};
+    expect_tensor(bias, kFloats, a);
+    expect_dtype_of(bias, a);
+    expect_rank(bias, 1);
+    expect_one_each(bias, args.b.size(-2), "row of b");
+    expect_apart(out, bias);
+  }
+  if (args.residual) {
+    const Named residual{"gemm: residual", *args.residual};
+    expect_tensor(residual, kFloats, a);
+    expect_dtype_of(residual, a);
+    expect_shape_of(residual, out);
+    expect_matrices(residual);
+    expect_same_or_apart(out, residual);
+  }
 }
 
 const Op<GemmArgs>& gemm_op() {

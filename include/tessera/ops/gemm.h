@@ -19,14 +19,15 @@ namespace tessera {
 // each line only where its argument is given. With three axes a is [batch, m, k], out and residual
 // likewise, and b is [batch, n, k] or one [n, k] for all.
 //
-// b holds the type of a, or int8 codes with a scale per output or per group of k:
+// b holds the type of a or, as one [n, k] on the CPU, int8 codes with a scale per output or per
+// group of k:
 //   b_scale [n]         b[j, i] stands for code * b_scale[j]
 //   b_scale [n, k / g]  b[j, i] stands for code * b_scale[j, i / g]
 // Row i of out depends on row i of a alone, and under Context::batch_invariant bit for bit on
 // nothing else, m included. m, n, k or batch may be 0; over no k the product is 0.
-// Error: within 1 ulp of the output type of the exact result, plus k * 2^-22 * sum |a| |b|; an
-// activation of 16-bit operands adds 2^-14 of its value; with allow_tf32 the factors of f32 are
-// rounded to 11 bits first.
+// Error: the product within k * 2^-22 * sum |a| |b|; each later line within 2^-22 of its value, and
+// an activation within 2^-14 of it for 16-bit operands, or as activation.h states for f32; out
+// within 1 ulp of its type. With allow_tf32 the factors are rounded to 11 bits first.
 struct GemmArgs {
   TensorView a;                               // [m, k]; f32, f16 or bf16; rows may be apart
   TensorView b;                               // [n, k]; dtype of a, or i8; rows may be apart
@@ -46,12 +47,13 @@ void gemm(const GemmArgs& args, const Context& ctx = {});
 bool supports(const GemmArgs& args, const Context& ctx = {});
 
 // The weights of gate and up as the one b that a gated product takes: 8 rows of gate, the same 8 of
-// up, and so on, so that a thread of a kernel holds both halves of its outputs.
+// up, and so on, so that a thread of a kernel holds both halves of its outputs. A bias of a gated
+// product is in the same order.
 inline constexpr int64_t kGateUpRows = 8;
 struct PackGateUpArgs {
-  TensorView gate;  // [inter, k]; inter a multiple of 8; any type, rows may be apart
+  TensorView gate;  // [inter, k]; inter a multiple of 8; any type but i4, any strides
   TensorView up;    // the same
-  TensorView out;   // [2 * inter, k], dtype of gate
+  TensorView out;   // [2 * inter, k], dtype of gate; shares memory with neither
 };
 void pack_gate_up(const PackGateUpArgs& args, const Context& ctx = {});
 
