@@ -50,6 +50,7 @@ LAYERS = {
 
 # Headers that show CUDA's types to whoever includes them, each for the reason given.
 CUDA_HEADERS_OF_OURS = {
+    "core/cublaslt.h": "its functions have the types of cuBLASLt's header",
     "core/cuda_check.h": "it checks cudaError_t",
     "kernels/launch.h": "it takes dim3 and kernels",
     "tile/tensor_map.h": "it makes a CUtensorMap",

@@ -1,0 +1,170 @@
+// Runs a product through cuBLASLt, with the fastest of the algorithms it offers.
+// SPDX-License-Identifier: MIT
+#include "kernels/gemm/cublaslt/launch.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "core/cuda_check.h"
+#include "core/text.h"
+#include "kernels/gemm/cublaslt/plan.h"
+#include "kernels/gemm/cublaslt/relaxed_capture.h"
+#include "kernels/gemm/cublaslt/workspace.h"
+#include "tessera/core/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+Operands operands_of(const GemmArgs& args) {
+  return {.a = args.a.data,
+          .b = args.b.data,
+          .bias = args.bias ? args.bias->data : nullptr,
+          .c = args.residual ? args.residual->data : args.out.data,
+          .d = args.out.data};
+}
+
+bool is_capturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) {
+    return status != cudaStreamCaptureStatusNone;
+  }
+  cudaGetLastError();  // the default stream, while another is captured: nothing may wait on it
+  return true;
+}
+
+// A pair of events on a stream.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Stream stream) : stream_(stream) {
+    cuda_check(cudaEventCreate(&begin_), "cudaEventCreate");
+    cuda_check(cudaEventCreate(&end_), "cudaEventCreate");
+  }
+  ~Stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  void start() { cuda_check(cudaEventRecord(begin_, stream_), "cudaEventRecord"); }
+  float stop_us() {  // waits
+    cuda_check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    cuda_check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    float milliseconds = 0;
+    cuda_check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    return 1e3f * milliseconds;
+  }
+
+ private:
+  Stream stream_;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+// Microseconds a call, the best of a few tries; infinity where the algorithm does not run. Short
+// calls are timed several in a row, so that the events' own cost does not decide.
+template <class Call>
+float time_call(const Call& call, Stopwatch& watch) {
+  constexpr int kTries = 3;
+  constexpr float kShortUs = 100.0f;
+  watch.start();
+  const bool runs = call();  // loads the kernel
+  const float first_us = watch.stop_us();
+  if (!runs) return std::numeric_limits<float>::infinity();
+  float best_us = std::numeric_limits<float>::infinity();
+  int num_calls = first_us < kShortUs ? 8 : 1;
+  for (int i = 0; i < kTries; ++i) {
+    watch.start();
+    for (int j = 0; j < num_calls; ++j) call();
+    best_us = std::min(best_us, watch.stop_us() / static_cast<float>(num_calls));
+    if (best_us < kShortUs) num_calls = 8;
+  }
+  return best_us;
+}
+
+// Where timing may write as often as it likes. That is out itself, unless out is also an input.
+class TimingTarget {
+ public:
+  TimingTarget(const GemmArgs& args, const Product& p, Stream stream)
+      : device_(args.a.device), operands_(operands_of(args)) {
+    if (!p.has_residual || operands_.c != operands_.d) return;
+    const int64_t num_elements =
+        (p.batch - 1) * p.d.batch_stride + (p.m - 1) * p.d.row_stride + p.n;
+    const auto num_bytes = static_cast<size_t>(storage_bytes(p.out, num_elements));
+    copy_ = allocate(device_, num_bytes);
+    copy_bytes(copy_, device_, operands_.d, device_, num_bytes, stream);
+    operands_.c = copy_;
+    operands_.d = copy_;
+  }
+  ~TimingTarget() { deallocate(device_, copy_); }  // waits for the kernels that write it
+  TimingTarget(const TimingTarget&) = delete;
+  TimingTarget& operator=(const TimingTarget&) = delete;
+
+  const Operands& operands() const { return operands_; }
+
+ private:
+  Device device_;
+  Operands operands_;
+  void* copy_ = nullptr;
+};
+
+// Asks again for all algorithms, times them and remembers the fastest.
+std::shared_ptr<Plan> time_algorithms(const GemmArgs& args, const Product& product, void* workspace,
+                                      Stream stream) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  auto plan = find_plan(product, operands_of(args));
+  if (plan->is_timed || !plan->is_supported) return plan;
+  const TimingTarget target(args, product, stream);
+  auto best = std::make_shared<Plan>();
+  const auto algorithms = query_algorithms(product, target.operands(), *best);
+  if (algorithms.empty()) return plan;
+  best->is_supported = best->is_timed = true;
+  best->algorithm = algorithms.front();
+  float best_us = std::numeric_limits<float>::infinity();
+  Stopwatch watch(stream);
+  for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
+    if (algorithms.size() == 1) break;
+    const auto call = [&] {
+      return run_algorithm(product, target.operands(), *best, algorithm, workspace, stream) ==
+             CUBLAS_STATUS_SUCCESS;
+    };
+    const float us = time_call(call, watch);
+    if (us < best_us) {
+      best_us = us;
+      best->algorithm = algorithm;
+    }
+  }
+  keep_plan(product, best);
+  return best;
+}
+
+}  // namespace
+
+bool accepts_cublaslt(const GemmArgs& args) {
+  const std::optional<Product> product = product_of(args);
+  if (!product || cublaslt() == nullptr) return false;
+  const DeviceGuard guard(args.a.device);
+  const RelaxedCapture relaxed;  // a handle may have to be made
+  return find_plan(*product, operands_of(args))->is_supported;
+}
+
+void launch_cublaslt(const GemmArgs& args, const Context& ctx) {
+  const std::optional<Product> product = product_of(args);
+  expects(product.has_value(), "gemm: cuBLASLt was given a product that its row does not accept");
+  const Operands operands = operands_of(args);
+  const RelaxedCapture relaxed;  // memory may have to be taken, a kernel loaded
+  const CublasLtWorkspace workspace(args.a.device, ctx.stream);
+  auto plan = find_plan(*product, operands);
+  if (!plan->is_timed && !is_capturing(ctx.stream)) {
+    plan = time_algorithms(args, *product, workspace.data(), ctx.stream);
+  }
+  const cublasStatus_t status =
+      run_algorithm(*product, operands, *plan, plan->algorithm, workspace.data(), ctx.stream);
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail(concat("gemm: cublasLtMatmul answers ", cublaslt()->status_name(status),
+              " for a = ", to_string(args.a), ", b = ", to_string(args.b), "; force another row"));
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,48 @@
+// How cuBLASLt computes one product: layouts and an algorithm, found once and remembered.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/cublaslt.h"
+#include "kernels/gemm/cublaslt/product.h"
+
+namespace tessera::kernels {
+
+// The library is column-major and sees the transposed product: out^T[n, m] = b . a^T, where its
+// first operand is b, stored transposed, and its second is a.
+struct Plan {
+  cublasLtMatrixLayoutOpaque_t a;
+  cublasLtMatrixLayoutOpaque_t b;
+  cublasLtMatrixLayoutOpaque_t c;
+  cublasLtMatrixLayoutOpaque_t d;
+  cublasLtMatmulAlgo_t algorithm;
+  bool is_supported = false;  // the library offers an algorithm
+  bool is_timed = false;      // it is the fastest of several, not merely the first offered
+};
+
+// The addresses of one call.
+struct Operands {
+  const void* a;
+  const void* b;
+  const void* bias;  // null: none
+  const void* c;
+  void* d;
+};
+
+// Algorithms the library offers, what it expects to be fastest first. Empty where it has none.
+inline constexpr int kMaxCandidates = 8;
+std::vector<cublasLtMatmulAlgo_t> query_algorithms(const Product& product, const Operands& operands,
+                                                   Plan& plan);
+
+cublasStatus_t run_algorithm(const Product& product, const Operands& operands, Plan& plan,
+                             const cublasLtMatmulAlgo_t& algorithm, void* workspace, Stream stream);
+
+// The plan of a product on the current device: remembered, or with the first algorithm offered.
+std::shared_ptr<Plan> find_plan(const Product& product, const Operands& operands);
+// Remembers a plan in place of what was known.
+void keep_plan(const Product& product, std::shared_ptr<Plan> plan);
+
+}  // namespace tessera::kernels
