@@ -61,6 +61,9 @@ struct Problem {
   std::vector<Operand> operands;
   // Runs the operation on placed views in the order of `operands`, all on one device.
   std::function<void(std::span<const TensorView>, const Context&)> call;
+  // Whether such a call is taken, of operations whose rows ask for more than their types; empty:
+  // every row of the types takes it.
+  std::function<bool(std::span<const TensorView>, const Context&)> is_supported;
   double bytes = 0;  // the fewest that must cross device memory: inputs once, outputs once
   double flops = 0;
   int64_t storage_bytes = 0;  // of all operands, gaps included

@@ -17,5 +17,6 @@ ProblemMaker quantize_maker();
 ProblemMaker dequantize_maker();
 ProblemMaker reduce_maker();
 ProblemMaker argmax_maker();
+ProblemMaker gemm_maker();
 
 }  // namespace tessera::bench

@@ -1,0 +1,230 @@
+// Problems for the matrix product: what is exact, what is close, and the shapes of its workloads.
+// SPDX-License-Identifier: MIT
+//
+// Options beside m, n and k: batch (absent: two axes), shared_b (one b for the batch), bias,
+// activation (0: none, else 1 + the value of Activation), gated, residual (1: apart, 2: out
+// itself), gap and gap_out (elements between the rows of a and b, and of out and residual), offset
+// (before every operand), tf32 (its presence makes a problem for f32 alone), static_b.
+#include "tessera/ops/gemm.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/problems/builder.h"
+#include "bench/problems/gemm_shapes.h"
+#include "bench/problems/makers.h"
+
+namespace tessera::bench {
+namespace {
+
+// How far random data of variance 1 strays, sums of them included: ten standard deviations, which
+// one value in 10^22 exceeds.
+constexpr double kDeviations = 10;
+constexpr int64_t kMostSmall = 8;  // |bias| and |residual| of integer problems
+
+struct Options {
+  int64_t m, n, k, batch, gap, gap_out, activation, residual;
+  bool has_batch, shares_b, has_bias, is_gated, is_normal, allows_tf32, is_b_static;
+
+  int64_t num_cols() const { return is_gated ? n / 2 : n; }
+  bool is_transcendental() const { return activation > 1 + static_cast<int64_t>(Activation::relu); }
+};
+
+Options options_of(const Builder& b) {
+  Options o{};
+  o.m = b.get("m");
+  o.n = b.get("n");
+  o.k = b.get("k");
+  o.has_batch = b.get("batch", -1) >= 0;
+  o.batch = b.get("batch", 1);
+  o.gap = b.get("gap");
+  o.gap_out = b.get("gap_out");
+  o.activation = b.get("activation");
+  o.residual = b.get("residual");
+  o.shares_b = b.get("shared_b") != 0;
+  o.has_bias = b.get("bias") != 0;
+  o.is_gated = b.get("gated") != 0;
+  o.is_normal = b.is_normal();
+  o.allows_tf32 = b.get("tf32") != 0;
+  o.is_b_static = b.get("static_b") != 0;
+  return o;
+}
+
+// Of codes. Integers divide by a power of two, so that no quotient is rounded before the code is;
+// gated ones are products of two sums.
+float out_scale_of(const Options& o) { return o.is_normal ? 0.03f : o.is_gated ? 64.0f : 0.5f; }
+
+// A value d before its last rounding, and how far two implementations may be apart there. Integers
+// are small enough that every sum is exact in float: where no activation but ReLU follows, all
+// agree, and round once. Random data: a and d have variance 1, so each of k additions, rounded or
+// truncated, is wrong by less than 2^-23 of kDeviations on either side; tf32 takes 2^-10 off either
+// factor; no activation is steeper than 1.13.
+Bound bound_of(RowKey key, const Options& o) {
+  if (!o.is_normal && !o.is_transcendental()) return {};
+  const auto k = static_cast<double>(o.k);
+  const double largest = o.is_normal ? kDeviations : 256;
+  double sum_error = 0;
+  if (o.is_normal) sum_error = (k * 0x1p-22 + (o.allows_tf32 ? 0x1p-9 : 0)) * largest;
+  double error = sum_error, relative = 0;
+  if (o.is_transcendental()) {
+    error = 1.13 * sum_error + 2e-6;
+    relative = key.in == DType::f32 ? 0x1p-21 : 0x1p-14;
+  }
+  if (o.is_gated) error = largest * (error + sum_error);
+  if (o.residual != 0) error += relative * (o.is_normal ? kDeviations : double{kMostSmall});
+  if (o.is_normal) error += 0x1p-22 * largest * (o.is_gated ? largest : 1.0);
+  const double code_error = error / out_scale_of(o);
+  switch (key.out) {  // codes of neighbouring values are neighbours
+    case DType::i8: return {.absolute = code_error + 1, .relative = relative};
+    case DType::e4m3: return {.absolute = code_error + 0x1p-9, .relative = relative + 0x1p-3};
+    default: return rounded_twice(key.out, relative, error);
+  }
+}
+
+Operand& matrices(Builder& b, const Options& o, std::string_view name, Role role, DType dtype,
+                  bool has_batch, int64_t rows, int64_t cols, int64_t gap, Bound bound = {}) {
+  const int64_t stride = cols + gap;
+  if (!has_batch) {
+    return b.strided(name, role, dtype, {rows, cols}, {stride, 1}, rows * stride, bound);
+  }
+  const int64_t matrix = rows * stride + gap;
+  return b.strided(name, role, dtype, {o.batch, rows, cols}, {matrix, stride, 1}, o.batch * matrix,
+                   bound);
+}
+
+// Sets the elements to value(0), value(1), ... in row-major order. Beyond the first million the
+// values come again: the logarithms of a thousand million would take longer than all the rest.
+template <class Value>
+void fill_repeating(Operand& operand, const Value& value) {
+  constexpr int64_t kPeriod = 1'048'583;  // a prime: rows begin at different places
+  if (operand.host.size_bytes() == 0) return;
+  const DType dtype = operand.host.view().dtype;
+  const size_t rank = operand.shape.size();
+  const int64_t num_cols = operand.shape[rank - 1], rows_each = operand.shape[rank - 2];
+  const int64_t num_rows = rows_each * (rank == 3 ? operand.shape[0] : 1);
+  const int64_t num_values = std::min(kPeriod, num_rows * num_cols);
+  const Tensor values(dtype, {num_values});
+#pragma omp parallel for schedule(static) if (num_values > 100000)
+  for (int64_t i = 0; i < num_values; ++i) store(values.view(), i, value(i));
+  char* storage = operand.host.view().as<char>();
+#pragma omp parallel for schedule(static) if (num_rows * num_cols > 100000)
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const int64_t place = operand.offset + row / rows_each * (rank == 3 ? operand.strides[0] : 0) +
+                          row % rows_each * operand.strides[rank - 2];
+    char* to = storage + storage_bytes(dtype, place);
+    int64_t from = row * num_cols % num_values;
+    for (int64_t left = num_cols; left > 0;) {
+      const int64_t count = std::min(left, num_values - from);
+      const int64_t num_bytes = storage_bytes(dtype, count);
+      std::memcpy(to, values.view().as<char>() + storage_bytes(dtype, from),
+                  static_cast<size_t>(num_bytes));
+      to += num_bytes;
+      left -= count;
+      from = 0;
+    }
+  }
+}
+
+// a and residual: variance 1, or small integers.
+void fill_values(Operand& operand, const Options& o, Random random, int64_t most) {
+  fill_repeating(operand, [=](int64_t i) {
+    return o.is_normal ? random.normal(i) : static_cast<float>(random.integer(i, -most, most));
+  });
+}
+
+// b: sums over k of variance 1; or 1, -1 and, the more the longer k is, 0: sums of a in [-2, 2]
+// stay below 256, which every output type holds.
+void fill_weight(Operand& operand, const Options& o, Random random) {
+  const float deviation = 1.0f / std::sqrt(static_cast<float>(std::max<int64_t>(1, o.k)));
+  const int64_t spread = std::max<int64_t>(1, o.k / 700);
+  fill_repeating(operand, [=](int64_t i) {
+    if (o.is_normal) return deviation * random.normal(i);
+    const int64_t drawn = random.integer(i, -spread, spread);
+    return static_cast<float>(drawn >= -1 && drawn <= 1 ? drawn : 0);
+  });
+}
+
+// Operands in the order that make_gemm adds them in.
+GemmArgs args_of(const Options& o, bool has_codes, std::span<const TensorView> views) {
+  GemmArgs args{.a = views[0], .b = views[1], .out = views.back()};
+  size_t next = 2;
+  if (o.has_bias) args.bias = views[next++];
+  if (o.residual == 1) args.residual = views[next++];
+  if (o.residual == 2) args.residual = args.out;
+  if (has_codes) args.out_scale = views[next];
+  if (o.activation > 0) args.activation = static_cast<Activation>(o.activation - 1);
+  args.is_gated = o.is_gated;
+  args.allow_tf32 = o.allows_tf32;
+  args.is_b_static = o.is_b_static;
+  return args;
+}
+
+Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
+  Builder b(shape, fill, seed,
+            {"m", "n", "k", "batch", "shared_b", "bias", "activation", "gated", "residual", "gap",
+             "gap_out", "offset", "tf32", "static_b"});
+  const Options o = options_of(b);
+  const bool has_codes = key.out == DType::e4m3 || key.out == DType::i8;
+  const auto add = [&](std::string_view name, Role role, DType dtype, int64_t cols, int64_t gap,
+                       Bound bound = {}) -> Operand& {
+    Operand& operand = matrices(b, o, name, role, dtype, o.has_batch, o.m, cols, gap, bound);
+    operand.is_per_row = !o.has_batch;
+    return operand;
+  };
+  fill_values(add("a", Role::input, key.in, o.k, o.gap), o, b.random(), 2);
+  const bool has_many_b = o.has_batch && !o.shares_b;
+  fill_weight(matrices(b, o, "b", Role::input, key.in, has_many_b, o.n, o.k, o.gap), o, b.random());
+  const Random bias_values = b.random(), residual_values = b.random();
+  if (o.has_bias) {
+    Operand& bias = b.dense("bias", Role::input, key.in, {o.n});
+    fill_vector(bias, [&](int64_t i) {
+      return o.is_normal ? 0.5f * bias_values.normal(i)
+                         : static_cast<float>(bias_values.integer(i, -kMostSmall, kMostSmall));
+    });
+  }
+  if (o.residual == 1) {
+    fill_values(add("residual", Role::input, key.in, o.num_cols(), o.gap_out), o, residual_values,
+                kMostSmall);
+  }
+  if (has_codes) {
+    fill_vector(b.dense("out_scale", Role::input, DType::f32, {1}),
+                [&](int64_t) { return out_scale_of(o); });
+  }
+  const bool is_in_place = o.residual == 2;
+  Operand& out = add("out", is_in_place ? Role::in_out : Role::output, key.out, o.num_cols(),
+                     o.gap_out, bound_of(key, o));
+  if (is_in_place) fill_values(out, o, residual_values, kMostSmall);
+  const auto call = [=](std::span<const TensorView> views, const Context& ctx) {
+    gemm(args_of(o, has_codes, views), ctx);
+  };
+  const double flops = 2.0 * static_cast<double>(o.batch * o.m * o.n) * static_cast<double>(o.k);
+  Problem problem = b.finish(call, flops, o.has_batch ? "" : "m");
+  problem.is_supported = [=](std::span<const TensorView> views, const Context& ctx) {
+    return supports(args_of(o, has_codes, views), ctx);
+  };
+  return problem;
+}
+
+// Large weights are those of workloads, which are stated for bf16; those with an activation for f16
+// too.
+bool gemm_fits(RowKey key, const Shape& shape) {
+  if (value_of(shape, "tf32", -1) >= 0) return key.in == DType::f32;
+  if (value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24) {
+    if (key.in != key.out || key.in == DType::f32) return false;
+    return key.in == DType::bf16 || value_of(shape, "activation") > 0;
+  }
+  return value_of(shape, "residual") != 2 || key.in == key.out;
+}
+
+}  // namespace
+
+ProblemMaker gemm_maker() {
+  std::vector<RowKey> keys;
+  for (const DType in : {DType::bf16, DType::f16}) {
+    for (const DType out : {in, DType::f32, DType::e4m3, DType::i8}) keys.push_back({in, out});
+  }
+  keys.push_back({DType::f32, DType::f32});
+  return {"gemm", &make_gemm, &gemm_fits, keys, gemm_test_shapes(), gemm_workloads(), "gemm"};
+}
+
+}  // namespace tessera::bench
