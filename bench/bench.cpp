@@ -53,6 +53,9 @@ class Bench {
     for (const ops::RowInfo& row : rows_) {
       if (is_wanted(row)) run_row(row);
     }
+    if (num_refused_ > 0) {
+      out_ << num_refused_ << " shapes that the rows timed here do not take were left out\n";
+    }
     if (num_skipped_ > 0) {
       out_ << num_skipped_ << " shapes over the size limit "
            << (device_.is_cpu() ? "of the CPU bench" : "of --small") << " were left out\n";
@@ -92,10 +95,25 @@ class Bench {
                            (row.op == "copy" && bit_width(row.key.in) == 16);
     if (!has_dtype) return false;
     if (options_.every_row) return true;
+    // The first row of its types stands for what the operation serves: see served_by.
     const auto first = std::ranges::find_if(rows_, [&](const ops::RowInfo& other) {
       return other.op == row.op && other.key == row.key && runs_here(other);
     });
     return first->name == row.name;
+  }
+
+  // The row that `problem` is timed with: the one asked for, or the first that takes it, which is
+  // what the operation would choose. Null where there is none.
+  const ops::RowInfo* served_by(const ops::RowInfo& row, const Problem& problem) const {
+    if (device_.is_cpu()) return &row;
+    const bool is_fixed = options_.every_row || !options_.row.empty();
+    for (const ops::RowInfo& other : rows_) {
+      const bool is_candidate =
+          is_fixed ? other.name == row.name : other.op == row.op && other.key == row.key;
+      if (!is_candidate || !runs_here(other)) continue;
+      if (is_taken(problem, device_, Context{.row = other.name})) return &other;
+    }
+    return nullptr;
   }
 
   void run_row(const ops::RowInfo& row) {
@@ -119,15 +137,22 @@ class Bench {
     }
   }
 
-  void run_shape(const ops::RowInfo& row, const ProblemMaker& maker, const Workload& workload,
+  void run_shape(const ops::RowInfo& wanted, const ProblemMaker& maker, const Workload& workload,
                  const Shape& shape) {
     const int64_t most = options_.is_small  ? kSmallBytes
                          : device_.is_cpu() ? kCpuMostBytes
                                             : std::numeric_limits<int64_t>::max();
-    if (maker.make(row.key, shape, Fill::none, 0).storage_bytes > most) {
+    const Problem sizes = maker.make(wanted.key, shape, Fill::none, 0);
+    if (sizes.storage_bytes > most) {
       ++num_skipped_;
       return;
     }
+    const ops::RowInfo* served = served_by(wanted, sizes);
+    if (served == nullptr) {
+      ++num_refused_;
+      return;
+    }
+    const ops::RowInfo& row = *served;
     const Problem problem = maker.make(row.key, shape, Fill::normal, 20261115);
     Instance instance(problem, device_, num_sets_for(problem, device_));
     instance.reset();
@@ -203,6 +228,7 @@ class Bench {
   Report report_;
   int num_failed_ = 0;
   int num_skipped_ = 0;
+  int num_refused_ = 0;
 };
 
 }  // namespace

@@ -19,10 +19,6 @@ class Instance {
   // Inputs as given, outputs poisoned, guards whole, in every set; waits.
   void reset();
   void run(int64_t set, const Context& ctx) const { problem_->call(views_[at(set)], ctx); }
-  // Whether run() would find a row for these operands.
-  bool is_supported(const Context& ctx) const {
-    return !problem_->is_supported || problem_->is_supported(views_[0], ctx);
-  }
 
   // Storage of one operand of the first set, on the host.
   Tensor download(size_t operand) const;

@@ -66,6 +66,18 @@ const ProblemMaker* find_maker(std::string_view op) {
   return it == makers.end() ? nullptr : &*it;
 }
 
+bool is_taken(const Problem& problem, Device device, const Context& ctx) {
+  if (!problem.is_supported) return true;
+  constexpr uintptr_t kApart = uintptr_t{1} << 42;  // beyond any operand, and aligned for all
+  std::vector<TensorView> views;
+  uintptr_t address = 0;
+  for (const Operand& operand : problem.operands) {
+    address += kApart;
+    views.push_back(operand.place(reinterpret_cast<void*>(address), device));
+  }
+  return problem.is_supported(views, ctx);
+}
+
 Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,
                   std::span<const int64_t> rows) {
   expects(!from.row_dim.empty(), "take_rows: the rows of this problem depend on each other");

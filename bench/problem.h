@@ -90,6 +90,10 @@ struct ProblemMaker {
 const std::vector<ProblemMaker>& problem_makers();
 const ProblemMaker* find_maker(std::string_view op);
 
+// Whether a call of the problem on `device` finds a row, asked without memory: a problem of sizes
+// only (Fill::none) will do, its operands standing at made-up addresses.
+bool is_taken(const Problem& problem, Device device, const Context& ctx);
+
 // The problem made of some rows of another: same types and options, the chosen rows' data. Only
 // where row_dim is not empty.
 Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,

@@ -15,6 +15,9 @@
 namespace tessera::bench {
 namespace {
 
+constexpr int64_t kSampledRows = 64;
+constexpr double kMostFlops = 5e10;  // what a CPU does in a second or so
+
 double value_at(const TensorView& view, int64_t i) {
   switch (view.dtype) {
     case DType::f32: return view.as<float>()[i];
@@ -121,12 +124,13 @@ std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instan
   if (std::string damage = instance.damage(); !damage.empty()) return damage;
   const Problem& problem = instance.problem();
   const int64_t num_rows = problem.row_dim.empty() ? 0 : value_of(problem.shape, problem.row_dim);
-  const bool is_sampled = Instance::set_bytes(problem) > most_bytes && num_rows > 64;
+  const bool is_large = Instance::set_bytes(problem) > most_bytes || problem.flops > kMostFlops;
+  const bool is_sampled = is_large && num_rows > kSampledRows;
   std::vector<int64_t> rows;
   Problem part;
   if (is_sampled) {
     const Random random{problem.seed};
-    for (int64_t i = 0; i < 64; ++i) {
+    for (int64_t i = 0; i < kSampledRows; ++i) {
       rows.push_back(i == 0 ? 0 : i == 1 ? num_rows - 1 : random.integer(i, 0, num_rows - 1));
     }
     part = take_rows(maker, key, problem, rows);

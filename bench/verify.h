@@ -19,7 +19,8 @@ std::string compare(const Operand& operand, const TensorView& got, const TensorV
 std::vector<Tensor> run_on_cpu(const Problem& problem);
 
 // Holds what `instance` has just computed against the CPU, and looks at its guards. Problems of
-// more than `most_bytes` whose rows are independent are held to 64 of their rows.
+// more than `most_bytes`, or of more arithmetic than a CPU does in seconds, whose rows are
+// independent are held to 64 of their rows.
 std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instance,
                    int64_t most_bytes);
 

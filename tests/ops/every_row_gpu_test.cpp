@@ -27,6 +27,7 @@ using bench::Problem;
 using bench::Shape;
 
 constexpr int64_t kSmallBytes = 1 << 20;  // the longest rows in 16 bits are among them
+constexpr int kLeastProblems = 8;         // a row that refuses more than it takes is still tested
 
 bool is_small_run() {
   const char* value = std::getenv("TESSERA_SMALL");
@@ -46,38 +47,48 @@ class EveryRowOnGpu : public testing::GpuTest, public ::testing::WithParamInterf
     ASSERT_NE(maker_, nullptr) << "no problem maker for " << GetParam().op;
   }
 
-  // Calls test(problem) for every test shape that suits the row's types, until one fails.
+  // Calls test(instance) for every test shape that suits the row's types and that the row takes.
   template <class Test>
   void for_each_problem(Fill fill, const Test& test) {
-    int num_problems = 0;
+    int num_fitting = 0, num_taken = 0;
     for (const Shape& shape : maker_->test_shapes) {
       if (!maker_->fits(GetParam().key, shape)) continue;
       const Problem sizes = maker_->make(GetParam().key, shape, Fill::none, 0);
       if (is_small_run() && sizes.storage_bytes > kSmallBytes) continue;
+      ++num_fitting;
+      if (!bench::is_taken(sizes, cuda_device(), forced())) continue;
+      ++num_taken;
       SCOPED_TRACE(GetParam().name + " " + bench::to_string(shape));
-      test(maker_->make(GetParam().key, shape, fill, 7));
-      ++num_problems;
+      const Problem problem = maker_->make(GetParam().key, shape, fill, 7);
+      Instance instance(problem, cuda_device());
+      test(instance);
     }
-    EXPECT_GT(num_problems, 0) << "no test shape suits the types of this row";
+    EXPECT_GT(num_fitting, 0) << "no test shape suits the types of this row";
+    EXPECT_GE(num_taken, std::min(num_fitting, kLeastProblems))
+        << "the row refuses all other test shapes of its types";
   }
 
   Context forced() const { return Context{.row = GetParam().name}; }
+  // As the engine calls it, where the row claims that.
+  Context forced_invariant() const {
+    return Context{.row = GetParam().name, .batch_invariant = GetParam().is_batch_invariant};
+  }
 
-  void run(Instance& instance) const {
+  static void run(Instance& instance, const Context& ctx) {
     instance.reset();
-    instance.run(0, forced());
+    instance.run(0, ctx);
     synchronize(cuda_device());
   }
 
   // Outputs, guards, inputs and the gaps between rows, against the CPU; then the same again.
-  void expect_right_and_repeatable(const Problem& problem) const {
-    Instance instance(problem, cuda_device());
-    ASSERT_NO_THROW(run(instance));
+  void expect_right_and_repeatable(Instance& instance, const Context& ctx) const {
+    const Problem& problem = instance.problem();
+    ASSERT_NO_THROW(run(instance, ctx));
     ASSERT_EQ(bench::verify(*maker_, GetParam().key, instance, int64_t{1} << 40), "");
     if (is_small_run()) return;  // a sanitizer has seen all it needs to
     std::vector<Tensor> first;
     for (size_t i = 0; i < problem.operands.size(); ++i) first.push_back(instance.download(i));
-    ASSERT_NO_THROW(run(instance));
+    ASSERT_NO_THROW(run(instance, ctx));
     for (size_t i = 0; i < problem.operands.size(); ++i) {
       const Tensor again = instance.download(i);
       ASSERT_TRUE(same_bytes(first[i], again))
@@ -105,29 +116,33 @@ class EveryRowOnGpu : public testing::GpuTest, public ::testing::WithParamInterf
 // cannot be exact states a bound even here.
 TEST_P(EveryRowOnGpu, IsExactOnIntegers) {
   for_each_problem(Fill::integers,
-                   [&](const Problem& problem) { expect_right_and_repeatable(problem); });
+                   [&](Instance& instance) { expect_right_and_repeatable(instance, forced()); });
 }
 
 TEST_P(EveryRowOnGpu, IsCloseOnRandomData) {
-  for_each_problem(Fill::normal,
-                   [&](const Problem& problem) { expect_right_and_repeatable(problem); });
+  for_each_problem(Fill::normal, [&](Instance& instance) {
+    expect_right_and_repeatable(instance, forced_invariant());
+  });
 }
 
-// A row of a batch has the same bits as that row computed alone.
+// A row of a batch has the same bits as that row computed alone, if need be by the kernel that
+// takes one row.
 TEST_P(EveryRowOnGpu, GivesARowTheSameBitsAloneAsInABatch) {
   if (!GetParam().is_batch_invariant) GTEST_SKIP() << GetParam().name << " does not claim it";
   int num_compared = 0;
-  for_each_problem(Fill::normal, [&](const Problem& problem) {
+  for_each_problem(Fill::normal, [&](Instance& batch) {
+    const Problem& problem = batch.problem();
     const int64_t num_rows =
         problem.row_dim.empty() ? 0 : bench::value_of(problem.shape, problem.row_dim);
     if (num_rows < 2) return;
-    Instance batch(problem, cuda_device());
-    ASSERT_NO_THROW(run(batch));
+    ASSERT_NO_THROW(run(batch, forced_invariant()));
     for (const int64_t row : {int64_t{0}, num_rows / 2, num_rows - 1}) {
       const int64_t rows[] = {row};
       const Problem alone = bench::take_rows(*maker_, GetParam().key, problem, rows);
       Instance single(alone, cuda_device());
-      ASSERT_NO_THROW(run(single));
+      const bool takes_one = bench::is_taken(alone, cuda_device(), forced_invariant());
+      const Context ctx = takes_one ? forced_invariant() : Context{.batch_invariant = true};
+      ASSERT_NO_THROW(run(single, ctx));
       for (size_t i = 0; i < problem.operands.size(); ++i) {
         if (!problem.operands[i].is_per_row) continue;
         ASSERT_TRUE(same_bytes(batch.download_rows(i, rows), single.download(i)))
