@@ -15,14 +15,15 @@
 
 namespace tessera::tile {
 
-// One side's place in the ring. Both sides start from the default and advance once a stage.
+// One side's place in the ring. Both sides start from the default and advance once a stage. A ring
+// may use fewer stages than it has barriers for: then every advance names the same number.
 template <int kStages>
 struct PipelineState {
   int index = 0;
   uint32_t phase = 0;
 
-  constexpr void advance() {
-    if (++index == kStages) {
+  constexpr void advance(int num_stages = kStages) {
+    if (++index == num_stages) {
       index = 0;
       phase ^= 1;
     }
@@ -92,12 +93,18 @@ class Pipeline {
     ptx::mbarrier_arrive_cluster(ptx::mapa(empty(state), rank));
   }
 
+  // The same for a stage that only the tensor cores have read: no fence. Its producer fills it by the
+  // copy engine alone and may wait with producer_acquire.
+  __device__ void consumer_release_relaxed(const State& state, uint32_t rank) const {
+    ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(empty(state), rank));
+  }
+
   // Waits until consumers have released every stage acquired so far. In a cluster a producer calls
   // it last, so that no block leaves while another may still arrive on its barriers.
-  __device__ void producer_drain(State state) const {
-    for (int i = 0; i < kStages; ++i) {
+  __device__ void producer_drain(State state, int num_stages = kStages) const {
+    for (int i = 0; i < num_stages; ++i) {
       producer_acquire_cluster(state);
-      state.advance();
+      state.advance(num_stages);
     }
   }
 

@@ -1,0 +1,35 @@
+// What the Hopper kernel reads.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/gemm/epilogue_params.h"
+#include "kernels/gemm/sm90/share.h"
+#include "kernels/gemm/sm90/tile.h"
+
+namespace tessera::kernels {
+
+// Plain data, with the tensor maps first because they are aligned to 64 bytes.
+struct Sm90Params {
+  CUtensorMap a;    // [batch, m, k]
+  CUtensorMap b;    // [batch, n, k]
+  CUtensorMap out;  // [batch, m, columns of out]; read only where layout.store_bytes > 0
+  EpilogueParams epilogue;
+  Sm90Layout layout;
+  int num_k_blocks;  // at least 1
+  int num_m_tiles;   // of a cluster's tiles, where it has two blocks
+  int num_n_tiles;
+  int num_tiles;  // of all batches
+  int group;      // tiles of m walked before the next tile of n: what is in L2 is used again
+  int a_rows;     // in a slot of A
+  Share share;
+  bool is_b_batched;
+  bool is_b_static;  // b may be loaded before the kernel in front has finished
+};
+static_assert(std::is_trivially_copyable_v<Sm90Params>);
+
+}  // namespace tessera::kernels

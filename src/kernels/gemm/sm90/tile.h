@@ -1,0 +1,48 @@
+// The shapes the Hopper kernel is compiled for, and how it lays out shared memory.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+// A block computes kRows x kCols of the product. One warpgroup holds 64 rows in registers, so a
+// block has one or two of them, and one more warp that feeds them. A stage of the ring holds
+// kSlabs slabs of 64 elements of k (128 bytes, the width of the swizzle) of both operands.
+template <int kWarpgroups_, int kCols_, int kSlabs_>
+struct Sm90Tile {
+  static constexpr int kWarpgroups = kWarpgroups_;
+  static constexpr int kRows = 64 * kWarpgroups_;
+  static constexpr int kCols = kCols_;
+  static constexpr int kSlabs = kSlabs_;
+  static constexpr int kBlockK = 64 * kSlabs_;
+  // A scheduler's registers go to the warps it has in turn: two warpgroups of consumers get enough
+  // only if a whole warpgroup of producers gives its share away.
+  static constexpr bool kMovesRegisters = kWarpgroups_ == 2;
+  static constexpr int kThreads = 128 * kWarpgroups_ + (kMovesRegisters ? 128 : 32);
+  static_assert(kCols % 16 == 0 && kCols <= 256);
+};
+
+inline constexpr int kSlabBytes = 128;  // of one row of one slab
+inline constexpr int kMaxStages = 24;
+// Each consumer warp stages 16 rows of out at a time, in two buffers that take turns.
+inline constexpr int kStoreBytes = 16 * 128;
+inline constexpr int kStoreBuffers = 2;
+
+// Offsets in shared memory. The slots of A come first: where they hold fewer than 64 rows, wgmma
+// reads on into what follows, and what it makes of that belongs to rows that nobody stores.
+struct Sm90Layout {
+  int a_slot_bytes;
+  int b_slot_bytes;
+  int num_stages;
+  int store_bytes;  // of all warps; 0: results go out straight from registers
+
+  constexpr int a(int stage) const { return store_bytes + stage * a_slot_bytes; }
+  constexpr int b(int stage) const {
+    return store_bytes + num_stages * a_slot_bytes + stage * b_slot_bytes;
+  }
+  constexpr int barriers() const { return b(num_stages); }
+  constexpr int size() const { return barriers() + 2 * 8 * kMaxStages; }
+};
+
+}  // namespace tessera::kernels
