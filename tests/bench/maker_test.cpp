@@ -96,6 +96,50 @@ TEST(RmsNormProblem, CountsEachInputAndOutputOnce) {
   EXPECT_EQ(maker.make(bf16, added, Fill::none, 0).bytes, 4 * matrix + weight);
 }
 
+TEST(GemmProblem, CountsTheWeightOnceAndHalfTheColumnsOfAGate) {
+  const ProblemMaker& maker = *find_maker("gemm");
+  const RowKey bf16{DType::bf16, DType::bf16};
+  const Shape plain{{"m", 16}, {"n", 64}, {"k", 32}};
+  const double a = 16 * 32 * 2, b = 64 * 32 * 2, out = 16 * 64 * 2;
+  const Problem product = maker.make(bf16, plain, Fill::none, 0);
+  EXPECT_EQ(product.bytes, a + b + out);
+  EXPECT_EQ(product.flops, 2 * 16 * 64 * 32);
+  const Shape gated = with_value(with_value(plain, "activation", 2), "gated", 1);
+  const Problem half = maker.make(bf16, gated, Fill::none, 0);
+  EXPECT_EQ(half.bytes, a + b + out / 2);
+  EXPECT_EQ(half.flops, product.flops);
+  const Shape in_place = with_value(plain, "residual", 2);
+  EXPECT_EQ(maker.make(bf16, in_place, Fill::none, 0).bytes, a + b + 2 * out);
+  const Shape shared = with_value(with_value(plain, "batch", 3), "shared_b", 1);
+  EXPECT_EQ(maker.make(bf16, shared, Fill::none, 0).bytes, 3 * a + b + 3 * out);
+  EXPECT_EQ(maker.make(bf16, shared, Fill::none, 0).flops, 3 * product.flops);
+}
+
+// Sums of integer problems fit every output type, so that no row may round them.
+TEST(GemmProblem, KeepsIntegerSumsWithinEightBits) {
+  const ProblemMaker& maker = *find_maker("gemm");
+  const RowKey key{DType::bf16, DType::f32};
+  for (const int64_t k : {1000, 1024, 4096, 14336}) {
+    const Problem problem = maker.make(key, {{"m", 40}, {"n", 100}, {"k", k}}, Fill::integers, 7);
+    const std::vector<Tensor> storages = run_on_cpu(problem);
+    const TensorView out = storages.back();
+    float largest = 0;
+    for (int64_t i = 0; i < out.num_elements(); ++i) {
+      largest = std::max(largest, std::abs(out.as<float>()[i]));
+    }
+    EXPECT_LE(largest, 256) << "k = " << k;
+    EXPECT_GE(largest, 32) << "k = " << k;
+  }
+}
+
+TEST(IsTaken, AsksWithoutMemory) {
+  const ProblemMaker& maker = *find_maker("gemm");
+  const Problem sizes = maker.make({DType::bf16, DType::bf16},
+                                   {{"m", 4096}, {"n", 4096}, {"k", 4096}}, Fill::none, 0);
+  EXPECT_TRUE(is_taken(sizes, cpu_device(), {}));
+  EXPECT_FALSE(is_taken(sizes, cpu_device(), {.row = "gemm_of_no_table"}));
+}
+
 // Runs every small problem on the CPU between guards. With integer data the oracle must be its
 // own twin on a second run; an element left unwritten still holds poison, which for floats is NaN.
 TEST(EveryMaker, MakesProblemsTheCpuRunsWithoutLeavingItsOutputs) {

@@ -25,6 +25,16 @@ constexpr Row<CopyArgs> kPortable[] = {
     {"copy", Library::portable, {DType::f16, DType::f16}, &launch_nothing, "16bit"},
 };
 
+constexpr Row<CopyArgs> kVendor[] = {
+    {"copy",
+     Library::portable,
+     {DType::f16, DType::f16},
+     &launch_nothing,
+     "vendor",
+     nullptr,
+     false},
+};
+
 class Dispatch : public ::testing::Test {
  protected:
   Op<CopyArgs> op{"copy", [](const CopyArgs&) {}, [](const CopyArgs&) {}, kSm90, kPortable};
@@ -47,6 +57,17 @@ TEST_F(Dispatch, TheFirstRowThatTakesTheArgumentsWins) {
   EXPECT_EQ(found(square, ampere), "copy_32bit");
   EXPECT_EQ(found(square, turing), "none");
   EXPECT_EQ(found(bytes, hopper), "none");
+}
+
+TEST_F(Dispatch, TheVendorsRowsStandBetweenOurLibraries) {
+  const Tensor halves(DType::f16, {4, 4});
+  op.rows_vendor = kVendor;
+  EXPECT_EQ(found(halves, hopper), "copy_vendor");
+  EXPECT_EQ(found(square, hopper), "copy_sm90_square");
+  EXPECT_EQ(found(halves, hopper, {.batch_invariant = true}), "copy_16bit");
+  EXPECT_EQ(found(halves, hopper, {.row = "copy_16bit"}), "copy_16bit");
+  EXPECT_EQ(found(halves, hopper, {.row = "copy_vendor"}), "copy_vendor");
+  EXPECT_TRUE(refuses(bytes, hopper, {}, {"copy_vendor", "copy_16bit"}));
 }
 
 TEST_F(Dispatch, BatchInvarianceLeavesOutRowsThatLackIt) {

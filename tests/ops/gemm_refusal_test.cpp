@@ -55,7 +55,7 @@ TEST_F(RefusedGemm, WrongTypes) {
   EXPECT_TRUE(refused_with([&](auto& g) { g.b.dtype = DType::f16; },
                            {"gemm: b is f16[8, 16]", "one of bf16, i8"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.out.dtype = DType::f16; },
-                           {"gemm: out is f16[4, 8]", "one of f32, bf16"}));
+                           {"gemm: out is f16[4, 8]", "one of f32, bf16, e4m3, i8"}));
   const Tensor wide(DType::f32, {8});
   EXPECT_TRUE(refused_with([&](auto& g) { g.bias = wide; },
                            {"gemm: bias is f32", "a is bf16", "one type"}));
@@ -162,6 +162,113 @@ TEST_F(RefusedGemm, AnOutputThatSharesMemoryWithAnInput) {
   EXPECT_TRUE(codes_refused_with(
       [&](auto& g) { g.b_scale = TensorView::contiguous(g.out.data, DType::f32, {8}); },
       {"gemm: out", "shares memory with gemm: b_scale"}));
+}
+
+TEST_F(RefusedGemm, BatchesThatDoNotMatch) {
+  const Tensor a3(DType::bf16, {3, 4, 16}), b2(DType::bf16, {2, 8, 16}),
+      out3(DType::bf16, {3, 4, 8});
+  const Tensor out2(DType::bf16, {2, 4, 8}), cube(DType::bf16, {1, 3, 4, 16});
+  good.a = a3;
+  good.out = out3;
+  EXPECT_NO_THROW(gemm(good));  // one b for all
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b = b2; },
+                           {"a is bf16[3, 4, 16]", "b is bf16[2, 8, 16]", "as many matrices"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out = out2; },
+                           {"gemm: out is bf16[2, 4, 8]", "must be [3, 4, 8]"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out = out; },
+                           {"gemm: out is bf16[4, 8]", "must be [3, 4, 8]"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.a = cube; },
+                           {"gemm: a", "rank 4", "must be 2, or 3 with a batch axis"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out = with_stride(g.out, 0, 0); },
+                           {"gemm: out", "axis 0 may not have stride 0"}));
+  const Tensor codes3(DType::i8, {3, 8, 16});
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) {
+        g.b = codes3;
+        g.b_scale = scale;
+      },
+      {"gemm: b is i8[3, 8, 16]", "two axes", "dequantize"}));
+}
+
+TEST_F(RefusedGemm, CodesForBOnAGpu) {
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        for (TensorView* view : {&g.a, &g.b, &g.out, &*g.b_scale}) *view = on_gpu(*view);
+      },
+      {"gemm: b is i8[8, 16] on cuda:3", "on the CPU", "dequantize"}));
+}
+
+TEST_F(RefusedGemm, GatesWithoutAFunctionOrWithOddRows) {
+  const Tensor packed(DType::bf16, {32, 16}), half(DType::bf16, {4, 16}),
+      uneven(DType::bf16, {24, 16});
+  good.bias.reset();
+  good.b = packed;
+  good.out = half;
+  good.is_gated = true;
+  good.activation = Activation::silu;
+  EXPECT_NO_THROW(gemm(good));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.activation.reset(); },
+                           {"is_gated is set and activation is not", "which function"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b = uneven; },
+                           {"gemm: b is bf16[24, 16]", "multiple of 16", "pack_gate_up"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.is_gated = false; },
+                           {"gemm: out is bf16[4, 16]", "must be [4, 32]"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.activation = static_cast<Activation>(9); },
+                           {"gemm: activation is none of relu"}));
+}
+
+TEST_F(RefusedGemm, ResidualsThatDoNotFit) {
+  const Tensor residual(DType::bf16, {4, 8}), tall(DType::bf16, {5, 8}), wide(DType::f32, {4, 8});
+  good.residual = residual;
+  EXPECT_NO_THROW(gemm(good));
+  good.residual = good.out;
+  EXPECT_NO_THROW(gemm(good));  // in place
+  EXPECT_TRUE(
+      refused_with([&](auto& g) { g.residual = tall; },
+                   {"gemm: residual is bf16[5, 8]", "gemm: out is bf16[4, 8]", "one shape"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.residual = wide; },
+                           {"gemm: residual is f32", "a is bf16", "one type"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.residual = with_stride(residual, 1, 2); },
+                           {"gemm: residual", "strides [8, 2]", "contiguous"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.residual = on_gpu(*g.residual); },
+                           {"gemm: residual is on cuda:3"}));
+  // The same memory in another order, in part, or in another type.
+  const Tensor square(DType::bf16, {8, 8});
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) {
+        g.out = square.view().slice(0, 0, 4);
+        g.residual = square.view().slice(0, 2, 6);
+      },
+      {"gemm: out", "shares part of the memory of gemm: residual", "the same view"}));
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) {
+        g.out = wide;
+        g.residual = TensorView::contiguous(wide.view().data, DType::bf16, {4, 8});
+      },
+      {"gemm: out", "shares part of the memory of gemm: residual"}));
+}
+
+TEST_F(RefusedGemm, ScalesThatDoNotFitTheOutput) {
+  const Tensor bytes(DType::i8, {4, 8}), floats(DType::e4m3, {4, 8}), one(DType::f32, {1});
+  const Tensor two(DType::f32, {2}), scalar(DType::f32, {1, 1});
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out_scale = one; },
+                           {"gemm: out is bf16[4, 8]", "out_scale is given", "leave it out"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out = floats; },
+                           {"gemm: out is e4m3[4, 8]", "no out_scale", "codes need the scale"}));
+  good.out = bytes;
+  good.out_scale = one;
+  EXPECT_NO_THROW(gemm(good));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out_scale = two; },
+                           {"gemm: out_scale is f32[2]", "must have 1"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out_scale = scalar; },
+                           {"gemm: out_scale is f32[1, 1]", "rank must be 1"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out_scale->dtype = DType::i32; },
+                           {"gemm: out_scale is i32[1]", "one of f32"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.out_scale = on_gpu(*g.out_scale); },
+                           {"gemm: out_scale is on cuda:3"}));
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) { g.out_scale = TensorView::contiguous(g.out.data, DType::f32, {1}); },
+      {"gemm: out", "shares memory with gemm: out_scale"}));
 }
 
 TEST_F(RefusedGemm, ARowForcedOnTheCpu) {
