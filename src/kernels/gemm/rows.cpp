@@ -11,7 +11,8 @@ namespace {
 using Launch = void (*)(const GemmArgs&, const Context&);
 using Accepts = bool (*)(const GemmArgs&);
 
-// Every kernel stores all types of out, so rows of one `in` share their launchers.
+// Every kernel stores all types of out, so rows of one `in` share their launchers. Codes of f32
+// products are not asked for.
 constexpr Row<GemmArgs> row(DType in, DType out, Launch launch, Accepts accepts,
                             std::string_view label = {}) {
   return {"gemm", Library::portable, {in, out}, launch, label, accepts};
@@ -27,11 +28,7 @@ constexpr Row<GemmArgs> kRows[] = {
     row(DType::f16, DType::e4m3, &launch_gemm_mma<F16>, &accepts_aligned),
     row(DType::f16, DType::i8, &launch_gemm_mma<F16>, &accepts_aligned),
     row(DType::f32, DType::f32, &launch_gemm_mma<float>, &accepts_tf32, "f32_tf32"),
-    row(DType::f32, DType::e4m3, &launch_gemm_mma<float>, &accepts_tf32, "f32_e4m3_tf32"),
-    row(DType::f32, DType::i8, &launch_gemm_mma<float>, &accepts_tf32, "f32_i8_tf32"),
     row(DType::f32, DType::f32, &launch_gemm_f32, &accepts_aligned),
-    row(DType::f32, DType::e4m3, &launch_gemm_f32, &accepts_aligned),
-    row(DType::f32, DType::i8, &launch_gemm_f32, &accepts_aligned),
     row(DType::f32, DType::f32, &launch_gemm_f32_tile<SimtWide>, &accepts_aligned, "f32_128x256x8"),
     row(DType::f32, DType::f32, &launch_gemm_f32_tile<SimtWideDeep>, &accepts_aligned,
         "f32_128x256x16"),
@@ -49,8 +46,6 @@ constexpr Row<GemmArgs> kRows[] = {
         "f16_e4m3_unaligned"),
     row(DType::f16, DType::i8, &launch_gemm_mma_unaligned<F16>, &accepts_any, "f16_i8_unaligned"),
     row(DType::f32, DType::f32, &launch_gemm_f32_unaligned, &accepts_any, "f32_unaligned"),
-    row(DType::f32, DType::e4m3, &launch_gemm_f32_unaligned, &accepts_any, "f32_e4m3_unaligned"),
-    row(DType::f32, DType::i8, &launch_gemm_f32_unaligned, &accepts_any, "f32_i8_unaligned"),
 };
 
 }  // namespace
