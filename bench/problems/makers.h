@@ -18,5 +18,6 @@ ProblemMaker dequantize_maker();
 ProblemMaker reduce_maker();
 ProblemMaker argmax_maker();
 ProblemMaker gemm_maker();
+ProblemMaker gemm_2_4_maker();
 
 }  // namespace tessera::bench

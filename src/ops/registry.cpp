@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
+#include "kernels/gemm/sparse/rows.h"
 
 namespace tessera::ops {
 namespace {
@@ -41,6 +42,7 @@ std::vector<RowInfo> all_rows() {
   append(all, "gemm", kernels::gemm_rows_sm90());
   append(all, "gemm", kernels::gemm_rows_cublaslt());
   append(all, "gemm", kernels::gemm_rows());
+  append(all, "gemm", kernels::gemm_2_4_rows());
   return all;
 }
 
