@@ -142,7 +142,9 @@ class ThreadProduct {
     }
   }
 
-  // Strip `strip` of the tile: the rows of one quad of every thread.
+  // Strip `strip` of the tile: the rows of one quad of every thread. Stored one by one: a store of
+  // four would tie the accumulators to neighbouring registers, and then to the banks of the factors
+  // they meet in the loop.
   __device__ void stage(StagedTile<kTile.strip_m(), kTile.n()>& tile, int strip) const {
     TESSERA_UNROLL
     for (int q = 0; q < kTile.quads_m; ++q) {
@@ -150,10 +152,9 @@ class ThreadProduct {
       TESSERA_UNROLL
       for (int i = 0; i < 4; ++i) {
         TESSERA_UNROLL
-        for (int j = 0; j < kN; j += 4) {
-          const float* d = d_[4 * q + i];
-          *reinterpret_cast<float4*>(tile.at(row_ + i, col_ + j / 4 * kTile.strip_n())) = {
-              d[j], d[j + 1], d[j + 2], d[j + 3]};
+        for (int j = 0; j < kN; ++j) {
+          volatile float* at = tile.at(row_ + i, col_ + j / 4 * kTile.strip_n()) + j % 4;
+          *at = d_[4 * q + i][j];
         }
       }
     }
