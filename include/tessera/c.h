@@ -51,6 +51,7 @@ typedef enum TesseraDType {
 } TesseraDType;
 
 typedef enum TesseraActivation {
+  TESSERA_NO_ACTIVATION = -1, /* of a product alone */
   TESSERA_RELU = 0,
   TESSERA_SILU = 1,
   TESSERA_GELU = 2,
@@ -81,6 +82,13 @@ typedef enum TesseraScaleMode {
   TESSERA_SCALE_DYNAMIC = 0, /* scale and zero_point are computed and written */
   TESSERA_SCALE_FIXED = 1    /* scale and zero_point are read */
 } TesseraScaleMode;
+
+/* Bits of the flags of tessera_gemm, with the names of GemmArgs. */
+typedef enum TesseraGemmFlags {
+  TESSERA_GEMM_GATED = 1,      /* is_gated */
+  TESSERA_GEMM_ALLOW_TF32 = 2, /* allow_tf32 */
+  TESSERA_GEMM_STATIC_B = 4    /* is_b_static */
+} TesseraGemmFlags;
 
 /* What a call needs beside its tensors; NULL in its place means the defaults, which are zeros. The
  * caller sets struct_size = sizeof(TesseraContext), so that fields can be added at the end. */
@@ -169,6 +177,27 @@ TesseraStatus tessera_dequantize(const DLTensor* x, const DLTensor* scale,
 TesseraStatus tessera_reduce(const DLTensor* x, const DLTensor* out,
                              int32_t kind /* TesseraReduction */, const TesseraContext* ctx);
 TesseraStatus tessera_argmax(const DLTensor* x, const DLTensor* out, const TesseraContext* ctx);
+
+/* tessera/ops/gemm.h: out = a . b^T and what the other arguments fuse behind it. */
+TesseraStatus tessera_gemm(const DLTensor* a, const DLTensor* b, const DLTensor* out,
+                           const DLTensor* bias,      /* optional */
+                           const DLTensor* residual,  /* optional; may be out */
+                           const DLTensor* b_scale,   /* optional */
+                           const DLTensor* out_scale, /* optional */
+                           int32_t activation,        /* TesseraActivation */
+                           int32_t flags,             /* of TesseraGemmFlags */
+                           int32_t out_format /* TesseraDType */, const TesseraContext* ctx);
+/* This and the two 2:4 steps below cannot be asked with check_only. */
+TesseraStatus tessera_pack_gate_up(const DLTensor* gate, const DLTensor* up, const DLTensor* out,
+                                   const TesseraContext* ctx);
+
+/* tessera/ops/sparse.h: pruning and its inverse are on the CPU, the product on any device. */
+TesseraStatus tessera_prune_2_4(const DLTensor* w, const DLTensor* out_values,
+                                const DLTensor* out_meta, const TesseraContext* ctx);
+TesseraStatus tessera_expand_2_4(const DLTensor* values, const DLTensor* meta, const DLTensor* out,
+                                 const TesseraContext* ctx);
+TesseraStatus tessera_gemm_2_4(const DLTensor* a, const DLTensor* values, const DLTensor* meta,
+                               const DLTensor* out, const TesseraContext* ctx);
 
 /* For bindings whose calls into C are dear: an operation on a framework's objects in one crossing.
  * How to read the objects, which come in a sequence: */

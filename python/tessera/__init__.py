@@ -19,6 +19,7 @@ from ._elementwise import (
     softmax,
     transpose,
 )
+from ._gemm import expand_2_4, gemm, gemm_2_4, pack_gate_up, prune_2_4
 from ._info import DeviceInfo, Row, cuda_version, device_info, num_cuda_devices, rows
 from ._library import Error, NotSupported
 from ._library import path as library_path
@@ -40,12 +41,17 @@ __all__ = [
     "dequantize",
     "device_info",
     "embedding",
+    "expand_2_4",
     "gelu",
     "gelu_mul",
+    "gemm",
+    "gemm_2_4",
     "layer_norm",
     "library_path",
     "make_rope_table",
     "num_cuda_devices",
+    "pack_gate_up",
+    "prune_2_4",
     "quantize",
     "reduce",
     "relu",

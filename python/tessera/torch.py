@@ -11,6 +11,7 @@ import torch
 
 import tessera as _tessera
 import tessera._dtypes
+import tessera._gemm
 import tessera._quantize
 
 if not hasattr(torch.library, "custom_op"):
@@ -191,4 +192,81 @@ argmax = _register(
     "(Tensor x) -> Tensor",
     lambda x: _tessera.argmax(x),
     lambda x: x.new_empty(x.shape[:-1], dtype=torch.int64),
+)
+
+
+def _gemm(
+    a,
+    b,
+    bias=None,
+    activation=None,
+    is_gated=False,
+    residual=None,
+    dtype=None,
+    out_scale=None,
+    b_scale=None,
+    allow_tf32=False,
+    is_b_static=False,
+):
+    return _tessera.gemm(
+        a,
+        b,
+        bias=bias,
+        activation=activation,
+        is_gated=is_gated,
+        residual=residual,
+        dtype=dtype,
+        out_scale=out_scale,
+        b_scale=b_scale,
+        allow_tf32=allow_tf32,
+        is_b_static=is_b_static,
+    )
+
+
+def _fake_gemm(
+    a, b, bias=None, activation=None, is_gated=False, residual=None, dtype=None, *_args, **_kwargs
+):
+    shape = _tessera._gemm._product_shape(a.shape, b.shape, is_gated)
+    return a.new_empty(shape, dtype=a.dtype if dtype is None else _storage(dtype))
+
+
+gemm = _register(
+    "gemm",
+    "(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, bool is_gated=False, "
+    "Tensor? residual=None, str? dtype=None, Tensor? out_scale=None, Tensor? b_scale=None, "
+    "bool allow_tf32=False, bool is_b_static=False) -> Tensor",
+    _gemm,
+    _fake_gemm,
+)
+pack_gate_up = _register(
+    "pack_gate_up",
+    "(Tensor gate, Tensor up) -> Tensor",
+    lambda gate, up: _tessera.pack_gate_up(gate, up),
+    lambda gate, up: gate.new_empty((2 * gate.shape[0], gate.shape[1])),
+)
+
+
+def _fake_prune_2_4(w):
+    n, k = w.shape
+    meta = w.new_empty(((n + 31) // 32, k // 32, 32), dtype=torch.int32)
+    return w.new_empty((n, k // 2)), meta
+
+
+prune_2_4 = _register(
+    "prune_2_4",
+    "(Tensor w) -> (Tensor, Tensor)",
+    lambda w: _tessera.prune_2_4(w),
+    _fake_prune_2_4,
+)
+expand_2_4 = _register(
+    "expand_2_4",
+    "(Tensor values, Tensor meta) -> Tensor",
+    lambda values, meta: _tessera.expand_2_4(values, meta),
+    lambda values, meta: values.new_empty((values.shape[0], 2 * values.shape[1])),
+)
+gemm_2_4 = _register(
+    "gemm_2_4",
+    "(Tensor a, Tensor values, Tensor meta) -> Tensor",
+    lambda a, values, meta: _tessera.gemm_2_4(a, values, meta),
+    lambda a, values, meta: a.new_empty((a.shape[0], values.shape[0])),
 )

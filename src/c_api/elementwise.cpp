@@ -1,7 +1,6 @@
 // The elementwise family over DLPack tensors: translate, then call the C++ operation.
 // SPDX-License-Identifier: MIT
-#include <string_view>
-
+#include "c_api/call.h"
 #include "c_api/dlpack.h"
 #include "c_api/status.h"
 #include "core/text.h"
@@ -14,33 +13,6 @@
 #include "tessera/ops/reduce.h"
 #include "tessera/ops/rope.h"
 #include "tessera/ops/softmax.h"
-
-namespace tessera::c_api {
-namespace {
-
-// A C enum as its C++ twin, which has the same values from 0 up to `last`.
-template <class Enum>
-Enum to_enum(int32_t value, Enum last, std::string_view what) {
-  if (value < 0 || value > static_cast<int>(last)) {
-    fail(concat(what, " is ", value, "; want 0 to ", static_cast<int>(last)));
-  }
-  return static_cast<Enum>(value);
-}
-
-// Runs the operation, or answers whether it would be served.
-template <class Args>
-void call(std::string_view op, void (*run)(const Args&, const Context&), const Args& args,
-          const TesseraContext* c_ctx) {
-  const CallContext call_ctx = to_call_context(c_ctx);
-  if (!call_ctx.check_only) return run(args, call_ctx.ctx);
-  if (!supports(args, call_ctx.ctx)) {
-    throw NotSupported(
-        concat(op, ": the operation refuses these arguments, or no row takes them on this device"));
-  }
-}
-
-}  // namespace
-}  // namespace tessera::c_api
 
 using namespace tessera;
 using namespace tessera::c_api;

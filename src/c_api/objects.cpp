@@ -92,6 +92,11 @@ const Entry kEntries[] = {
     entry<tessera_dequantize, 4, int32_t>("dequantize"),
     entry<tessera_reduce, 2, int32_t>("reduce"),
     entry<tessera_argmax, 2>("argmax"),
+    entry<tessera_gemm, 7, int32_t, int32_t, int32_t>("gemm"),
+    entry<tessera_pack_gate_up, 3>("pack_gate_up"),
+    entry<tessera_prune_2_4, 3>("prune_2_4"),
+    entry<tessera_expand_2_4, 3>("expand_2_4"),
+    entry<tessera_gemm_2_4, 4>("gemm_2_4"),
 };
 
 }  // namespace

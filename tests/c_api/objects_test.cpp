@@ -145,7 +145,8 @@ TEST_F(ObjectsTest, TakeAContext) {
 
 TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
   for (const char* op : {"rms_norm", "layer_norm", "rope", "activation", "softmax", "embedding",
-                         "copy", "quantize", "dequantize", "reduce", "argmax"}) {
+                         "copy", "quantize", "dequantize", "reduce", "argmax", "gemm",
+                         "pack_gate_up", "prune_2_4", "expand_2_4", "gemm_2_4"}) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);

@@ -36,16 +36,41 @@ class Cost:
         )
 
 
-def breakdown(x, weight, out, stream=None, before=lambda: None):
-    """What rms_norm(x, weight, out=out) costs; `stream` is the address of that of the tensors."""
+def _breakdown(call, bare, tensors, scalars, stream, before):
+    """Of call(x, weight, out); `bare` is its C function, the absent tensors among its scalars."""
     keep = []
-    framework = _dlpack.framework_of(x)
-    pointers = [framework.borrow(tensor, keep) for tensor in (x, weight, out)]
+    framework = _dlpack.framework_of(tensors[0])
+    pointers = [framework.borrow(tensor, keep) for tensor in tensors]
     context = Context(ctypes.sizeof(Context), stream)
     address = ctypes.addressof(context)
+    x, weight, out = tensors
     no_x, no_out = x[:0], out[:0]
     return Cost(
-        microseconds(lambda: tessera.rms_norm(x, weight, out=out), before),
-        microseconds(lambda: tessera.rms_norm(no_x, weight, out=no_out), before),
-        microseconds(lambda: lib.rms_norm(*pointers, None, None, None, 1e-5, 0, address), before),
+        microseconds(lambda: call(x, weight, out), before),
+        microseconds(lambda: call(no_x, weight, no_out), before),
+        microseconds(lambda: bare(*pointers, *scalars, address), before),
+    )
+
+
+def rms_norm_cost(x, weight, out, stream=None, before=lambda: None):
+    """What rms_norm(x, weight, out=out) costs; `stream` is the address of that of the tensors."""
+    return _breakdown(
+        lambda x, weight, out: tessera.rms_norm(x, weight, out=out),
+        lib.rms_norm,
+        (x, weight, out),
+        (None, None, None, 1e-5, 0),
+        stream,
+        before,
+    )
+
+
+def gemm_cost(a, b, out, stream=None, before=lambda: None):
+    """The same of gemm(a, b, out=out, is_b_static=True)."""
+    return _breakdown(
+        lambda a, b, out: tessera.gemm(a, b, out=out, is_b_static=True),
+        lib.gemm,
+        (a, b, out),
+        (None, None, None, None, -1, 4, 0),
+        stream,
+        before,
     )

@@ -64,6 +64,46 @@ else:
             ),
             "reduce": (lambda: OPS.reduce(x, "sum"), lambda: tessera.reduce(x, "sum")),
             "argmax": (lambda: OPS.argmax(x), lambda: tessera.argmax(x)),
+            **product_calls(device),
+        }
+
+    def sparse_weight(device):
+        w = torch.randn(64, 128, generator=torch.Generator().manual_seed(1)).half()
+        values, meta = tessera.prune_2_4(w)
+        return w, values, meta, values.to(device), meta.to(device)
+
+    def product_calls(device):
+        x, bias = tensors(device)
+        b = torch.randn(128, 128, generator=torch.Generator().manual_seed(1)).to(device)
+        x16, b16, scale = x.half(), b.half(), torch.full((1,), 0.1, device=device)
+        w, values, meta, *moved = sparse_weight(device)
+        return {
+            "gemm": (lambda: OPS.gemm(x, b), lambda: tessera.gemm(x, b)),
+            "gemm_fused": (
+                lambda: OPS.gemm(x, b, bias, "gelu", residual=x, is_b_static=True),
+                lambda: tessera.gemm(x, b, bias=bias, activation="gelu", residual=x),
+            ),
+            "gemm_gated": (
+                lambda: OPS.gemm(x16, b16, activation="silu", is_gated=True, dtype="float32"),
+                lambda: tessera.gemm(x16, b16, activation="silu", is_gated=True, dtype="float32"),
+            ),
+            "gemm_to_codes": (
+                lambda: OPS.gemm(x16, b16, dtype="int8", out_scale=scale),
+                lambda: tessera.gemm(x16, b16, dtype="int8", out_scale=scale),
+            ),
+            "pack_gate_up": (
+                lambda: OPS.pack_gate_up(b, b.flip(0)),
+                lambda: tessera.pack_gate_up(b, b.flip(0)),
+            ),
+            "prune_2_4": (lambda: OPS.prune_2_4(w), lambda: tessera.prune_2_4(w)),
+            "expand_2_4": (
+                lambda: OPS.expand_2_4(values, meta),
+                lambda: tessera.expand_2_4(values, meta),
+            ),
+            "gemm_2_4": (
+                lambda: OPS.gemm_2_4(x16, *moved),
+                lambda: tessera.gemm_2_4(x16, *moved),
+            ),
         }
 
     @pytest.mark.parametrize("device", DEVICES)
@@ -94,6 +134,8 @@ else:
         x, weight = tensors(device)
         residual, ids = x.clone(), torch.tensor([1, 2], device=device)
         q, scale = tessera.quantize(x, "int8")
+        b = torch.randn(32, 128, generator=torch.Generator().manual_seed(1)).to(device)
+        w, values, meta, *moved = sparse_weight(device)
         samples = {
             "rms_norm": (x, weight),
             "add_rms_norm": (x, residual, weight),
@@ -108,6 +150,11 @@ else:
             "dequantize": (q, scale),
             "reduce": (x, "max"),
             "argmax": (x,),
+            "gemm": (x, b, None, "silu", True),
+            "pack_gate_up": (b, b.clone()),
+            "prune_2_4": (w,),
+            "expand_2_4": (values, meta),
+            "gemm_2_4": (x.half(), *moved),
         }
         for name, args in samples.items():
             utilities = ("test_schema", "test_faketensor")
@@ -117,3 +164,16 @@ else:
         x, weight = tensors("cpu")
         step = torch.compile(lambda x: OPS.rms_norm(x, weight) + 1, backend="eager", fullgraph=True)
         assert torch.equal(step(x), tessera.rms_norm(x, weight) + 1)
+
+    def test_a_product_traces_for_any_number_of_tokens():
+        x, _ = tensors("cpu")
+        b = torch.randn(32, 128, generator=torch.Generator().manual_seed(1))
+
+        def step(x):
+            return OPS.gemm(x, b, activation="silu", is_gated=True, is_b_static=True) + 1
+
+        traced = torch.compile(step, backend="eager", fullgraph=True, dynamic=True)
+        for num_tokens in (6, 3):
+            y = x[:num_tokens]
+            want = tessera.gemm(y, b, activation="silu", is_gated=True) + 1
+            assert torch.equal(traced(y), want)

@@ -76,6 +76,61 @@ def test_is_captured_in_a_graph():
     assert torch.equal(out, tessera.rms_norm(x, weight))
 
 
+def test_products_are_captured_in_a_graph():
+    """Whichever kernels serve: one token, a few, many, and an epilogue, in one graph."""
+    b = torch.randn(1024, 512, device="cuda").bfloat16() / 16
+    tokens = [torch.randn(m, 512, device="cuda").bfloat16() for m in (1, 16, 300)]
+    outs = [torch.empty(len(a), 1024, device="cuda", dtype=b.dtype) for a in tokens]
+    gated = torch.empty(300, 512, device="cuda", dtype=b.dtype)
+
+    def step():
+        for a, out in zip(tokens, outs):
+            tessera.gemm(a, b, out=out, is_b_static=True)
+        tessera.gemm(tokens[2], b, activation="silu", is_gated=True, out=gated)
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for a in tokens:
+        a.copy_(torch.randn_like(a))
+    graph.replay()
+    torch.cuda.synchronize()
+    replayed = [out.clone() for out in (*outs, gated)]
+    step()
+    for got, want in zip(replayed, (*outs, gated)):
+        assert torch.equal(got, want)
+
+
+def test_a_row_of_a_has_the_same_bits_in_any_batch():
+    a = torch.randn(300, 1024, device="cuda").bfloat16()
+    b = torch.randn(512, 1024, device="cuda").bfloat16() / 32
+    with tessera.using(batch_invariant=True):
+        want = tessera.gemm(a, b)
+        for m in (1, 7, 16, 33, 64, 65, 129, 256):
+            assert torch.equal(tessera.gemm(a[:m], b), want[:m]), m
+
+
+def test_every_product_row_that_is_served_agrees():
+    a = torch.randint(-2, 3, (40, 128), device="cuda").bfloat16()
+    b = torch.randint(-1, 2, (64, 128), device="cuda").bfloat16()
+    want = (a.double() @ b.double().T).bfloat16()
+    served = []
+    for row in tessera.rows():
+        with tessera.using(row=row.name):
+            if row.op == "gemm" and tessera.supports(tessera.gemm, a, b):
+                assert torch.equal(tessera.gemm(a, b), want), row.name
+                served.append(row.name)
+    assert served
+
+
+def test_pruning_is_refused_on_a_gpu():
+    w = torch.ones(32, 32, device="cuda").half()
+    with pytest.raises(tessera.Error, match="prune_2_4: w .*an offline step on the cpu"):
+        tessera.prune_2_4(w)
+
+
 def test_a_mismatched_device_is_refused():
     x, weight = torch.ones(2, 8, device="cuda"), torch.ones(8)
     with pytest.raises(tessera.Error, match="weight is on cpu and .*x on cuda:0"):
@@ -137,10 +192,23 @@ def test_what_a_call_costs():
     out = torch.empty_like(x)
     stream = torch.cuda.current_stream().cuda_stream
     wait = torch.cuda.synchronize
-    ours = call_cost.breakdown(x, weight, out, stream, wait)
+    ours = call_cost.rms_norm_cost(x, weight, out, stream, wait)
     theirs = call_cost.microseconds(lambda: torch.nn.functional.layer_norm(x, (8,), weight), wait)
     way = "exchange table" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "capsules"
     print(f"\nPyTorch {torch.__version__} on CUDA, by its {way}: rms_norm(x, weight, out=out)")
     print(f"takes {ours}")
     print(f"PyTorch's layer_norm: {theirs:.2f} us")
+    assert ours.whole < 20
+
+
+def test_what_a_product_costs():
+    """Of a projection of a model: its kernel takes longer than the host, and the queue holds it."""
+    a, b = (torch.ones(m, 4096, device="cuda").bfloat16() for m in (16, 4096))
+    out = torch.empty_like(a)
+    stream = torch.cuda.current_stream().cuda_stream
+    wait = torch.cuda.synchronize
+    ours = call_cost.gemm_cost(a, b, out, stream, wait)
+    theirs = call_cost.microseconds(lambda: torch.nn.functional.linear(a, b), wait)
+    print(f"\ngemm(a, b, out=out) of 16x4096x4096 in bfloat16 takes {ours}")
+    print(f"PyTorch's linear: {theirs:.2f} us")
     assert ours.whole < 20

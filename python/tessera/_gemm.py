@@ -1,0 +1,135 @@
+# Matrix products with a weight, dense and 2:4 sparse, and what prepares those weights.
+# SPDX-License-Identifier: MIT
+from ._call import empty, make_op
+from ._dtypes import AUTO, CODES, canonical
+from ._library import Error
+
+_gemm = make_op("gemm", "a b out bias residual b_scale out_scale", "out")
+_pack_gate_up = make_op("pack_gate_up", "gate up out", "out")
+_prune_2_4 = make_op("prune_2_4", "w out_values out_meta", "out_values out_meta")
+_expand_2_4 = make_op("expand_2_4", "values meta out", "out")
+_gemm_2_4 = make_op("gemm_2_4", "a values meta out", "out")
+
+_ACTIVATIONS = {None: -1, "relu": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
+_GATED, _ALLOW_TF32, _STATIC_B = 1, 2, 4  # TesseraGemmFlags of c.h
+
+
+def _shape(op, name, tensor):
+    shape = getattr(tensor, "shape", None)
+    if shape is None:
+        raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor with a shape")
+    return tuple(shape)
+
+
+def _out_dtype(a, dtype, out_scale):
+    """The canonical name of what gemm makes."""
+    if dtype is not None:
+        return canonical(dtype, "gemm: dtype")
+    if out_scale is not None:
+        raise Error("gemm: out_scale is given without dtype; say 'int8' or 'float8_e4m3fn'")
+    return canonical(a.dtype, "gemm: dtype of a")
+
+
+def _product_shape(a, b, is_gated=False):
+    """Of a . b^T. Whatever the operation will refuse has some shape too."""
+    return (*a[:-1], *(n // 2 if is_gated else n for n in b[-2:-1]))
+
+
+def gemm(
+    a,
+    b,
+    *,
+    bias=None,
+    activation=None,
+    is_gated=False,
+    residual=None,
+    out=None,
+    dtype=None,
+    out_scale=None,
+    b_scale=None,
+    allow_tf32=False,
+    is_b_static=False,
+):
+    """activation(a . b^T + bias) + residual: a [m, k], b [n, k], out [m, n], rounded once.
+
+    activation: "relu", "silu", "gelu" (by erf) or "gelu_tanh". is_gated: b (and bias) is from
+    pack_gate_up, out [m, n / 2] is activation(gate) * up. With a batch axis before them, a, out and
+    residual are [batch, m, ...] and b is [batch, n, k] or one [n, k] for all. residual may be out.
+    dtype: that of the result, if not that of a: "float32", or "int8" or "float8_e4m3fn", counted in
+    `out_scale` (float32 [1]). b may be int8 on the CPU with `b_scale`, float32 [n] or [n, groups].
+    allow_tf32: float32 may pass the tensor cores with 11 bits. is_b_static: no work still queued
+    writes b, so that it may be read early; true of the weights of a model that was loaded.
+    """
+    code = _ACTIVATIONS.get(activation)
+    if code is None:
+        raise Error(
+            f"gemm: activation is {activation!r}; want None, 'relu', 'silu', 'gelu' or 'gelu_tanh'"
+        )
+    format = AUTO
+    if out is None:
+        shape = _product_shape(_shape("gemm", "a", a), _shape("gemm", "b", b), is_gated)
+        name = _out_dtype(a, dtype, out_scale)
+        out = empty("gemm", a, shape, name)
+        format = CODES[name]
+    elif dtype is not None:
+        format = CODES[canonical(dtype, "gemm: dtype")]
+    flags = _GATED if is_gated else 0
+    if allow_tf32:
+        flags |= _ALLOW_TF32
+    if is_b_static:
+        flags |= _STATIC_B
+    if bias is None and residual is None and b_scale is None and out_scale is None:
+        _gemm((a, b, out), code, flags, format)
+    else:
+        _gemm((a, b, out, bias, residual, b_scale, out_scale), code, flags, format)
+    return out
+
+
+def pack_gate_up(gate, up, *, out=None):
+    """The weights of gate and up, [inter, k] each, as the b [2 inter, k] of a gated product.
+
+    8 rows of gate, the same 8 of up, and so on; inter is a multiple of 8.
+    """
+    if out is None:
+        rows, *rest = _shape("pack_gate_up", "gate", gate) or (0,)
+        name = canonical(gate.dtype, "pack_gate_up: dtype of gate")
+        out = empty("pack_gate_up", gate, (2 * rows, *rest), name)
+    _pack_gate_up((gate, up, out))
+    return out
+
+
+def prune_2_4(w, *, out=None):
+    """(values, meta) of w [n, k], of which the two largest of every four neighbours are kept.
+
+    w is float16 or bfloat16 on the CPU, k a multiple of 32; values [n, k / 2], meta int32
+    [ceil(n / 32), k / 32, 32]. out: a tuple like the one returned, to write into.
+    """
+    values, meta = (None, None) if out is None else out
+    *rows, k = _shape("prune_2_4", "w", w) or (0,)
+    if values is None:
+        name = canonical(w.dtype, "prune_2_4: dtype of w")
+        values = empty("prune_2_4", w, (*rows, k // 2), name)
+    if meta is None:
+        meta = empty("prune_2_4", w, (*(-(-n // 32) for n in rows), k // 32, 32), "i32")
+    _prune_2_4((w, values, meta))
+    return values, meta
+
+
+def expand_2_4(values, meta, *, out=None):
+    """The pruned weight [n, k] with its zeros again, on the CPU."""
+    if out is None:
+        *rows, half = _shape("expand_2_4", "values", values) or (0,)
+        name = canonical(values.dtype, "expand_2_4: dtype of values")
+        out = empty("expand_2_4", values, (*rows, 2 * half), name)
+    _expand_2_4((values, meta, out))
+    return out
+
+
+def gemm_2_4(a, values, meta, *, out=None):
+    """a . w^T for the weight w that prune_2_4 made values and meta of; on the CPU or a GPU."""
+    if out is None:
+        shapes = _shape("gemm_2_4", "a", a), _shape("gemm_2_4", "values", values)
+        name = canonical(a.dtype, "gemm_2_4: dtype of a")
+        out = empty("gemm_2_4", a, _product_shape(*shapes), name)
+    _gemm_2_4((a, values, meta, out))
+    return out

@@ -1,0 +1,46 @@
+// What every operation of the C ABI does around its C++ twin: enums in, and run or answer.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string_view>
+
+#include "c_api/dlpack.h"
+#include "c_api/status.h"
+#include "core/text.h"
+#include "tessera/core/error.h"
+
+namespace tessera::c_api {
+
+// A C enum as its C++ twin, which has the same values from 0 up to `last`.
+template <class Enum>
+Enum to_enum(int32_t value, Enum last, std::string_view what) {
+  if (value < 0 || value > static_cast<int>(last)) {
+    fail(concat(what, " is ", value, "; want 0 to ", static_cast<int>(last)));
+  }
+  return static_cast<Enum>(value);
+}
+
+// Runs the operation, or answers whether it would be served.
+template <class Args>
+void call(std::string_view op, void (*run)(const Args&, const Context&), const Args& args,
+          const TesseraContext* c_ctx) {
+  const CallContext call_ctx = to_call_context(c_ctx);
+  if (!call_ctx.check_only) return run(args, call_ctx.ctx);
+  if (!supports(args, call_ctx.ctx)) {
+    throw NotSupported(
+        concat(op, ": the operation refuses these arguments, or no row takes them on this device"));
+  }
+}
+
+// Runs a step that prepares tensors and has no `supports` to answer with.
+template <class Args>
+void call_step(std::string_view op, void (*run)(const Args&, const Context&), const Args& args,
+               const TesseraContext* c_ctx) {
+  const CallContext call_ctx = to_call_context(c_ctx);
+  if (call_ctx.check_only) {
+    fail(concat(op, ": check_only is set; it is for operations that choose a kernel: unset it"));
+  }
+  run(args, call_ctx.ctx);
+}
+
+}  // namespace tessera::c_api
