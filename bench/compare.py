@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Tessera and PyTorch on the same named shapes, in one process, checked first and timed alike.
 # SPDX-License-Identifier: MIT
-"""compare.py [--shapes NAME …] [--json FILE] [--merge RESULTS.json]
+"""compare.py [--family NAME] [--shapes NAME …] [--json FILE] [--merge RESULTS.json]
 
 Times each named shape through the Python package, through the plain PyTorch expression and, for
 the workloads of --compile, through torch.compile: medians over CUDA-graph replays of at least 20
@@ -23,8 +23,13 @@ DEFAULT_BINARY = str(ROOT / "build" / "release" / "apps" / "tessera")
 sys.path.insert(0, str(ROOT / "bench"))
 sys.path.insert(0, str(ROOT / "python"))
 
+import compare_cases  # noqa: E402
+import compare_gemm  # noqa: E402
+import tessera  # noqa: E402
 import torch  # noqa: E402
-from compare_cases import CASES  # noqa: E402
+
+CASES = {**compare_cases.CASES, **compare_gemm.CASES}
+MOST_ROWS = 64  # checked where the result of a row does not depend on the others
 
 
 def workloads(binary, family, wanted, dtype):
@@ -52,6 +57,7 @@ def num_sets(one_set):
 def time_us(call, sets, seconds=0.1):
     """(median, p10, p90) microseconds of call(set), sets taking turns in one captured graph."""
     num_calls = len(sets) * -(-20 // len(sets))
+    torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -100,11 +106,19 @@ def check(op, case, one_set):
     inputs = [None if one_set[n] is None else one_set[n].clone() for n in case.inputs]
     if one_set.get("out") is not None:
         one_set["out"].view(torch.uint8).fill_(255)
+    torch.cuda.synchronize()  # weights that are called static must have been written
     got = case.ours(one_set)
     torch.cuda.synchronize()
     if op == "argmax":
         found = inputs[0].gather(-1, got[0].long().unsqueeze(-1)).squeeze(-1)
         return "" if torch.equal(found, inputs[0].amax(-1)) else "argmax: not the largest element"
+    if case.per_row and got[0].shape[0] > MOST_ROWS:
+        if not all(g.float().isfinite().all() for g in got):
+            return "not finite, or not written"
+        rows = torch.linspace(0, got[0].shape[0] - 1, MOST_ROWS, device="cuda").long()
+        got = [g.view(torch.uint8)[rows].view(g.dtype) for g in got]  # FP8 cannot be indexed
+        is_row = [t is not None and n in case.per_row for n, t in zip(case.inputs, inputs)]
+        inputs = [t[rows] if by_row else t for t, by_row in zip(inputs, is_row)]
     if case.bound == 0:
         want = case.peer(*inputs)
         return "" if all(torch.equal(g, w) for g, w in zip(got, want)) else "differs bit for bit"
@@ -120,11 +134,21 @@ def check(op, case, one_set):
     return ""
 
 
-def compare_one(op, shape, key, with_compile):
+def forced(ours, row):
+    def run(one_set):
+        with tessera.using(row=row):
+            return ours(one_set)
+
+    return run
+
+
+def compare_one(op, shape, key, row, compile_mode):
     """{"tessera": us, "torch": us, …}, or a text that says why there is none."""
     case = CASES[op](op, shape, key)
     if case is None:
         return {}
+    if row is not None:
+        case.ours = forced(case.ours, row)
     first = case.make()
     wrong = check(op, case, first)
     if wrong:
@@ -133,10 +157,11 @@ def compare_one(op, shape, key, with_compile):
     arguments = [[s[n] for n in case.inputs] for s in sets]
     times = {"tessera": time_us(case.ours, sets)[0]}
     times["torch"] = time_us(lambda a: case.peer(*a), arguments)[0]
-    if with_compile:
+    if compile_mode:
         torch._dynamo.reset()
-        compiled = torch.compile(case.peer, dynamic=False)
-        times["torch_compile"] = time_us(lambda a: compiled(*a), arguments)[0]
+        compiled = torch.compile(case.peer, dynamic=False, mode=compile_mode)
+        name = "torch_compile" if compile_mode == "default" else f"torch_{compile_mode}"
+        times[name] = time_us(lambda a: compiled(*a), arguments)[0]
     return times
 
 
@@ -144,20 +169,26 @@ def shape_text(shape):
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
-def merge(path, rows):
-    """Adds the peers' times to the results of the same operation, types and shape."""
+def merge(path, rows, forced):
+    """Adds the peers' times to the results of the same workload, operation, types and shape.
+
+    Of several rows the first is what the operation serves, unless one was forced.
+    """
     data = json.loads(path.read_text())
-    by_key = {(r["op"], r["dtype"], shape_text(r["shape"])): r for r in rows}
-    merged = 0
+    by_key = {(r["workload"], r["dtype"], shape_text(r["shape"]), r["op"]): r for r in rows}
+    merged, served = 0, set()
     for result in data["results"]:
-        for (op, dtype, shape), row in by_key.items():
-            is_op = result["row"].startswith(op + "_")
-            if is_op and result["dtype"] == dtype and shape_text(result["shape"]) == shape:
+        where = (result["workload"], result["dtype"], shape_text(result["shape"]))
+        for (*place, op), row in by_key.items():
+            if tuple(place) != where or not result["row"].startswith(op + "_"):
+                continue
+            result["peers"].update(
+                {n: round(us, 3) for n, us in row["us"].items() if n != "tessera"}
+            )
+            if result["row"] == forced or (forced is None and (where, op) not in served):
                 result["python_us"] = round(row["us"]["tessera"], 3)
-                result["peers"].update(
-                    {n: round(us, 3) for n, us in row["us"].items() if n != "tessera"}
-                )
-                merged += 1
+            served.add((where, op))
+            merged += 1
     path.write_text(json.dumps(data, indent=1) + "\n")
     print(f"merged the peers of {merged} results into {path}")
 
@@ -167,8 +198,11 @@ def parse_options():
     parser.add_argument("--family", default="elementwise")
     parser.add_argument("--shapes", nargs="*", help="only these workloads")
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--compile", nargs="*", default=["norm", "silu_mul", "rope"],
+    parser.add_argument("--compile", nargs="*", default=["norm", "silu_mul", "rope", "ffn/fused"],
                         help="workloads that also go through torch.compile, seconds a shape")
+    parser.add_argument("--compile-mode", default="default",
+                        help="of torch.compile; max-autotune-no-cudagraphs takes minutes a shape")
+    parser.add_argument("--row", help="run this row of tessera, not the one it would choose")
     parser.add_argument("--budget", type=float, default=math.inf,
                         help="seconds; no case starts later")
     parser.add_argument("--binary", default=os.environ.get("TESSERA_BINARY", DEFAULT_BINARY))
@@ -195,7 +229,8 @@ def main():
         dtype = key[0] if key[0] == key[1] else f"{key[0]}_{key[1]}"
         dtype = "f16" if op == "copy" else dtype
         try:
-            us = compare_one(op, shape, key, workload in options.compile)
+            compile_mode = options.compile_mode if workload in options.compile else None
+            us = compare_one(op, shape, key, options.row, compile_mode)
         except Exception as error:  # one failing case must not cost the others
             us = f"{type(error).__name__}: {str(error)[:300]}"
         torch.cuda.empty_cache()
@@ -204,7 +239,8 @@ def main():
             print(f"{op:11} {shape_text(shape):56} {dtype:10} {us}", flush=True)
         elif us:
             best = min(t for name, t in us.items() if name != "tessera")
-            compiled = f"{us['torch_compile']:9.2f}" if "torch_compile" in us else f"{'-':>9}"
+            compiled = [f"{t:9.2f}" for name, t in us.items() if name.startswith("torch_")]
+            compiled = compiled[0] if compiled else f"{'-':>9}"
             print(f"{op:11} {shape_text(shape):56} {dtype:10} "
                   f"{us['tessera']:9.2f} {us['torch']:9.2f} {compiled} "
                   f"{best / us['tessera']:7.2f}", flush=True)
@@ -213,7 +249,7 @@ def main():
         header = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
         options.json.write_text(json.dumps({**header, "results": rows}, indent=1) + "\n")
     if options.merge:
-        merge(options.merge, rows)
+        merge(options.merge, rows, options.row)
     return 1 if failed else 0
 
 

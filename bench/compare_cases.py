@@ -34,6 +34,7 @@ class Case:
     inputs: tuple = ()  # names of the set's tensors that peer takes
     bound: float = 0.0
     decode: Callable = field(default=lambda *results: results)  # results -> what is compared
+    per_row: tuple = ()  # inputs with a row for each of the results: some rows may then be checked
 
 
 def normal(*shape, dtype=torch.float32, scale=1.0):

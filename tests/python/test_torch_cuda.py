@@ -88,6 +88,7 @@ def test_products_are_captured_in_a_graph():
             tessera.gemm(a, b, out=out, is_b_static=True)
         tessera.gemm(tokens[2], b, activation="silu", is_gated=True, out=gated)
 
+    torch.cuda.synchronize()  # b is static once it has been written
     step()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
