@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/launch.h"
 
+#include <atomic>
+
 #include "core/text.h"
 #include "tessera/core/error.h"
 
@@ -20,14 +22,33 @@ constexpr size_t kSharedWithoutOptIn = 32 * 1024;
               "x", shape.block.z, ", ", shape.shared_bytes, " bytes of dynamic shared memory"));
 }
 
+// Lets a kernel have all the shared memory a block may have, once: the last kernels are remembered,
+// because asking the runtime takes longer than a launch.
+void allow_shared(const void* kernel, const LaunchShape& shape) {
+  static std::atomic<uintptr_t> known[256];
+  int device = 0;
+  cudaGetDevice(&device);
+  const uintptr_t key = reinterpret_cast<uintptr_t>(kernel) + static_cast<uintptr_t>(device);
+  std::atomic<uintptr_t>& slot = known[key / 16 % 256];
+  if (slot.load(std::memory_order_relaxed) == key) return;
+  cudaFuncAttributes attributes{};
+  int most = 0;
+  cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+  if (status == cudaSuccess) {
+    status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  if (status == cudaSuccess) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  most - static_cast<int>(attributes.sharedSizeBytes));
+  }
+  if (status != cudaSuccess) fail_launch(kernel, shape, status);
+  slot.store(key, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void launch_raw(const void* kernel, const LaunchShape& shape, void** params, const Context& ctx) {
-  if (shape.shared_bytes > kSharedWithoutOptIn) {
-    const cudaError_t status = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-    if (status != cudaSuccess) fail_launch(kernel, shape, status);
-  }
+  if (shape.shared_bytes > kSharedWithoutOptIn) allow_shared(kernel, shape);
   cudaLaunchAttribute attributes[2];
   unsigned num_attributes = 0;
   if (shape.overlaps_previous) {

@@ -61,9 +61,10 @@ const Row<Args>* find_row(const Op<Args>& op, const Args& args, const Target& ta
   const RowKey key = key_of(args);
   for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows_vendor, op.rows}) {
     for (const Row<Args>& row : rows) {
-      if (!runs_on(row.library, target.compute_capability) || !row.takes(args, key)) continue;
+      if (!runs_on(row.library, target.compute_capability)) continue;
       if (ctx.batch_invariant && !row.is_batch_invariant) continue;
-      if (ctx.row.empty() || row.name() == ctx.row) return &row;
+      if (!ctx.row.empty() && row.name() != ctx.row) continue;
+      if (row.takes(args, key)) return &row;  // last: a vendor's row may have to ask its library
     }
   }
   return nullptr;

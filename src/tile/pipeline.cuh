@@ -58,6 +58,18 @@ class Pipeline {
     ptx::fence_mbarrier_init();
   }
 
+  // The same by one warp, a stage a lane, of which the ring uses num_stages: a thread alone takes
+  // hundreds of cycles for many stages.
+  __device__ void init_by_warp(int num_producer_arrivals, int num_consumer_arrivals,
+                               int num_stages) {
+    static_assert(kStages <= 32);
+    const int i = static_cast<int>(threadIdx.x) % 32;
+    if (i >= num_stages) return;
+    ptx::mbarrier_init(full_ + 8 * i, static_cast<uint32_t>(num_producer_arrivals));
+    ptx::mbarrier_init(empty_ + 8 * i, static_cast<uint32_t>(num_consumer_arrivals));
+    ptx::fence_mbarrier_init();
+  }
+
   // Waits until the stage is free; the first round finds every stage free.
   __device__ void producer_acquire(const State& state) const {
     ptx::mbarrier_wait(empty(state), state.phase ^ 1);
@@ -65,6 +77,11 @@ class Pipeline {
   // The same where blocks of a cluster release the stage.
   __device__ void producer_acquire_cluster(const State& state) const {
     ptx::mbarrier_wait_cluster(empty(state), state.phase ^ 1);
+  }
+
+  // Whether producer_acquire would return at once.
+  __device__ bool is_free(const State& state) const {
+    return ptx::mbarrier_test_wait(empty(state), state.phase ^ 1);
   }
 
   // An arrival, and a promise that copies on full(state) will bring `bytes`. Before the copies.
@@ -93,8 +110,8 @@ class Pipeline {
     ptx::mbarrier_arrive_cluster(ptx::mapa(empty(state), rank));
   }
 
-  // The same for a stage that only the tensor cores have read: no fence. Its producer fills it by the
-  // copy engine alone and may wait with producer_acquire.
+  // The same for a stage that only the tensor cores have read: no fence. Its producer fills it by
+  // the copy engine alone and may wait with producer_acquire.
   __device__ void consumer_release_relaxed(const State& state, uint32_t rank) const {
     ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(empty(state), rank));
   }

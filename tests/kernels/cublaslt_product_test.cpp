@@ -84,8 +84,8 @@ TEST(CublasLtProduct, IsTheSameForTheSameCallAtOtherAddresses) {
 
 TEST(CublasLtProduct, FusesWhatTheLibraryFuses) {
   EXPECT_TRUE(product_of(with_bias(plain())));
-  EXPECT_TRUE(product_of(with_residual(plain())));
-  EXPECT_TRUE(product_of(with_bias(with_residual(plain()))));
+  EXPECT_TRUE(product_of(with_residual(plain(DType::f32, DType::f32))));
+  EXPECT_TRUE(product_of(with_bias(with_residual(plain(DType::f32, DType::f32)))));
   EXPECT_TRUE(product_of(with_activation(plain(), Activation::relu)));
   EXPECT_TRUE(product_of(with_activation(with_bias(plain()), Activation::gelu_tanh)));
 }
@@ -98,6 +98,10 @@ TEST(CublasLtProduct, DeclinesOtherEpilogues) {
   GemmArgs gated = with_activation(plain(), Activation::relu);
   gated.is_gated = true;
   EXPECT_FALSE(product_of(gated));
+}
+
+TEST(CublasLtProduct, DeclinesAResidualOf16BitsBecauseItRoundsTheProductFirst) {
+  EXPECT_FALSE(product_of(with_residual(plain())));
 }
 
 TEST(CublasLtProduct, DeclinesABiasOrResidualOfAnotherTypeThanOut) {

@@ -21,10 +21,15 @@ namespace {
 constexpr Context kForced{.row = "gemm_cublaslt_bf16"};
 
 // Small integers: any order of adding them up gives the same bits.
-Tensor integers(int64_t rows, int64_t cols, int64_t salt) {
-  Tensor tensor(DType::bf16, {rows, cols});
+Tensor integers(int64_t rows, int64_t cols, int64_t salt, DType dtype) {
+  Tensor tensor(dtype, {rows, cols});
   for (int64_t i = 0; i < rows * cols; ++i) {
-    tensor.view().as<Bf16>()[i] = from_float<Bf16>(static_cast<float>((i * 7 + salt) % 5 - 2));
+    const auto value = static_cast<float>((i * 7 + salt) % 5 - 2);
+    if (dtype == DType::f32) {
+      tensor.view().as<float>()[i] = value;
+    } else {
+      tensor.view().as<Bf16>()[i] = from_float<Bf16>(value);
+    }
   }
   return tensor;
 }
@@ -34,8 +39,10 @@ struct Case {
   Tensor a, b, residual;  // on the CPU
   bool is_in_place = false;
 
-  Case(int64_t m, int64_t n, int64_t k)
-      : a(integers(m, k, 1)), b(integers(n, k, 3)), residual(integers(m, n, 2)) {}
+  Case(int64_t m, int64_t n, int64_t k, DType dtype = DType::bf16)
+      : a(integers(m, k, 1, dtype)),
+        b(integers(n, k, 3, dtype)),
+        residual(integers(m, n, 2, dtype)) {}
 
   GemmArgs args(const Tensor& a_at, const Tensor& b_at, const Tensor& out_at) const {
     GemmArgs result{.a = a_at, .b = b_at, .out = out_at};
@@ -67,10 +74,11 @@ class CublasLtOnGpu : public testing::GpuTest {
 };
 
 TEST_F(CublasLtOnGpu, AddsAResidualInPlaceOnceThoughItTimesSeveralAlgorithms) {
-  Case product(56, 136, 72);
+  constexpr Context kForcedF32{.row = "gemm_cublaslt_f32"};
+  Case product(56, 136, 72, DType::f32);
   product.is_in_place = true;
-  product.expect_same_bits([](const GemmArgs& args) { gemm(args, kForced); });
-  product.expect_same_bits([](const GemmArgs& args) { gemm(args, kForced); });
+  product.expect_same_bits([&](const GemmArgs& args) { gemm(args, kForcedF32); });
+  product.expect_same_bits([&](const GemmArgs& args) { gemm(args, kForcedF32); });
 }
 
 TEST_F(CublasLtOnGpu, IsCapturedWhenItsFirstCallIsUnderCapture) {
@@ -135,10 +143,10 @@ TEST_F(CublasLtOnGpu, RunsOnManyStreamsAtOnce) {
 
 TEST_F(CublasLtOnGpu, LetsNanThroughReluAndGelu) {
   for (const Activation kind : {Activation::relu, Activation::gelu_tanh}) {
-    Tensor a = integers(8, 64, 1);
+    Tensor a = integers(8, 64, 1, DType::bf16);
     a.view().as<Bf16>()[3 * 64 + 5] = from_float<Bf16>(std::numeric_limits<float>::quiet_NaN());
     const Tensor a_gpu = a.to(cuda_device());
-    const Tensor b_gpu = integers(32, 64, 3).to(cuda_device());
+    const Tensor b_gpu = integers(32, 64, 3, DType::bf16).to(cuda_device());
     const Tensor out_gpu(DType::bf16, {8, 32}, cuda_device());
     const GemmArgs args{.a = a_gpu, .b = b_gpu, .out = out_gpu, .activation = kind};
     if (!supports(args, kForced)) continue;
@@ -153,8 +161,8 @@ TEST_F(CublasLtOnGpu, LetsNanThroughReluAndGelu) {
 }
 
 TEST_F(CublasLtOnGpu, IsRefusedUnderBatchInvariance) {
-  const Tensor a = integers(8, 64, 1).to(cuda_device());
-  const Tensor b = integers(32, 64, 3).to(cuda_device());
+  const Tensor a = integers(8, 64, 1, DType::bf16).to(cuda_device());
+  const Tensor b = integers(32, 64, 3, DType::bf16).to(cuda_device());
   const Tensor out(DType::bf16, {8, 32}, cuda_device());
   const GemmArgs args{.a = a, .b = b, .out = out};
   EXPECT_TRUE(supports(args, kForced));

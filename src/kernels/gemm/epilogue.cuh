@@ -157,6 +157,10 @@ __device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace
     const float factor = 1.0f / *p.out_scale;
     TESSERA_UNROLL
     for (int i = 0; i < kRegs; ++i) d[i] *= factor;
+    if (p.out_type == DType::i8) {  // symmetric: -128 is no code; NaN stays, to become 0
+      TESSERA_UNROLL
+      for (int i = 0; i < kRegs; ++i) d[i] = d[i] < -127.0f ? -127.0f : d[i];
+    }
   }
 }
 

@@ -25,6 +25,7 @@ struct EpilogueParams {
   Activation activation;  // where has_activation
   bool has_activation;
   bool is_gated;
+  bool is_plain;   // nothing but the product is asked for
   bool has_pairs;  // out and residual may be accessed two aligned elements at a time
 };
 static_assert(std::is_trivially_copyable_v<EpilogueParams>);
@@ -50,6 +51,7 @@ inline EpilogueParams epilogue_params(const GemmArgs& args) {
   p.has_activation = args.activation.has_value();
   p.activation = args.activation.value_or(Activation::relu);
   p.is_gated = args.is_gated;
+  p.is_plain = !p.bias && !p.residual && !p.out_scale && !p.has_activation;
   const auto is_paired = [](const void* data, int64_t element_bytes, int64_t stride,
                             int64_t batch_stride) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0 &&

@@ -79,15 +79,16 @@ inline std::optional<Placement> placement_of(const TensorView& view, int64_t bat
 }
 
 // What the library can fuse: bias, then relu or the tanh form of GELU; or, without an activation, a
-// residual. Its GELU is made for 16-bit results. A bias or residual of another type than out would
-// be read as out's.
+// residual. Its GELU is made for 16-bit results. A bias of another type than out would be read as
+// out's; and before it adds a residual of 16 bits it rounds the product, so that one is declined.
 inline bool has_fitting_epilogue(const GemmArgs& args) {
   if (args.is_gated || args.out_scale) return false;
   const bool is_known = !args.activation || *args.activation == Activation::relu ||
                         (*args.activation == Activation::gelu_tanh && args.out.dtype != DType::f32);
   const bool is_same_type = args.out.dtype == args.a.dtype;
-  return is_known && !(args.activation && args.residual) &&
-         (is_same_type || !(args.bias || args.residual));
+  const bool adds_exactly = !args.residual || args.a.dtype == DType::f32;
+  return is_known && adds_exactly && !(args.activation && args.residual) &&
+         (is_same_type || !args.bias);
 }
 
 // Of checked arguments; nothing where the library does not do this.

@@ -3,27 +3,37 @@
 #pragma once
 
 #include "kernels/gemm/sm90/gemm_sm90.cuh"
-#include "kernels/gemm/sm90/plan.h"
+#include "kernels/gemm/sm90/launch_sm90.h"
 #include "kernels/launch.h"
 #include "tile/tensor_map.h"
 
 namespace tessera::kernels {
 
-// A map over [batch, rows, cols] of boxes of `box_rows` rows by `box_cols` columns.
-inline CUtensorMap matrix_map(const TensorView& t, int box_cols, int box_rows,
-                              tile::Swizzle swizzle) {
-  tile::TensorMapSpec spec{.data = t.data, .dtype = t.dtype, .rank = 3, .swizzle = swizzle};
+// An operand [batch, rows, k] in slabs of 64 of k, as the kernel's coordinates name it: within the
+// slab, row, slab, batch. k is a multiple of 64: a slab that k ends in would run into the next row.
+inline CUtensorMap operand_map(const TensorView& t, int box_rows, int box_slabs) {
   const bool is_batched = t.rank == 3;
-  spec.dims[0] = t.size(-1);
-  spec.dims[1] = t.size(-2);
-  spec.dims[2] = is_batched ? t.size(0) : 1;
-  spec.strides[0] = 1;
-  spec.strides[1] = t.stride(-2);
-  spec.strides[2] = is_batched ? t.stride(0) : t.stride(-2);
-  spec.box[0] = box_cols;
-  spec.box[1] = box_rows;
-  spec.box[2] = 1;
-  return tile::make_tensor_map(spec);
+  return tile::make_tensor_map(
+      {.data = t.data,
+       .dtype = t.dtype,
+       .rank = 4,
+       .dims = {64, t.size(-2), t.size(-1) / 64, is_batched ? t.size(0) : 1},
+       .strides = {1, t.stride(-2), 64, is_batched ? t.stride(0) : t.stride(-2)},
+       .box = {64, box_rows, box_slabs, 1},
+       .swizzle = tile::Swizzle::b128});
+}
+
+// out [batch, m, columns] in boxes of 16 rows.
+inline CUtensorMap out_map(const TensorView& t, int box_cols, tile::Swizzle swizzle) {
+  const bool is_batched = t.rank == 3;
+  return tile::make_tensor_map(
+      {.data = t.data,
+       .dtype = t.dtype,
+       .rank = 3,
+       .dims = {t.size(-1), t.size(-2), is_batched ? t.size(0) : 1},
+       .strides = {1, t.stride(-2), is_batched ? t.stride(0) : t.stride(-2)},
+       .box = {box_cols, 16, 1},
+       .swizzle = swizzle});
 }
 
 constexpr int box_cols(int out_cols) {
@@ -36,14 +46,13 @@ constexpr tile::Swizzle box_swizzle(int cols) {
 template <class T, class Tile>
 void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
   Sm90Params p{};
-  const auto rows_of = [&](Share operand, int rows) {
-    return plan.share == operand ? rows / 2 : rows;
-  };
-  p.a = matrix_map(args.a, 64, rows_of(Share::a, plan.a_rows), tile::Swizzle::b128);
-  p.b = matrix_map(args.b, 64, rows_of(Share::b, Tile::kCols), tile::Swizzle::b128);
+  const bool shares_a = plan.share == Share::a;
+  const bool shares_b = plan.share == Share::b;
+  p.a = operand_map(args.a, shares_a ? plan.a_rows / 2 : plan.a_rows, shares_a ? 1 : Tile::kSlabs);
+  p.b = operand_map(args.b, shares_b ? Tile::kCols / 2 : Tile::kCols, shares_b ? 1 : Tile::kSlabs);
   if (plan.layout.store_bytes > 0) {
     const int cols = box_cols(args.is_gated ? Tile::kCols / 2 : Tile::kCols);
-    p.out = matrix_map(args.out, cols, 16, box_swizzle(cols));
+    p.out = out_map(args.out, cols, box_swizzle(cols));
   }
   p.epilogue = epilogue_params(args);
   p.layout = plan.layout;
@@ -55,13 +64,35 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   p.a_rows = plan.a_rows;
   p.share = plan.share;
   p.is_b_batched = args.b.rank == 3;
-  p.is_b_static = args.is_b_static;
+  p.num_early = args.is_b_static ? plan.num_early : 0;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
                           .cluster = plan.share == Share::none ? 1u : 2u,
                           .overlaps_previous = true};
   launch(&gemm_sm90_kernel<T, Tile>, shape, p, ctx);
+}
+
+// The tile of the list that has the plan's shape.
+template <class T, class... Tiles>
+void launch_listed(Sm90TileList<Tiles...>, const GemmArgs& args, const Sm90Plan& plan,
+                   const Context& ctx) {
+  const auto matches = [&]<class Tile>() {
+    if (plan.shape != Sm90Shape{Tile::kWarpgroups, Tile::kCols, Tile::kSlabs}) return false;
+    launch_plan<T, Tile>(args, plan, ctx);
+    return true;
+  };
+  const bool is_found = (matches.template operator()<Tiles>() || ...);
+  expects(is_found, "gemm: the plan names a tile that is not compiled");
+}
+
+template <class T>
+void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  launch_listed<T>(Sm90Tiles1{}, args, plan, ctx);
+}
+template <class T>
+void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  launch_listed<T>(Sm90Tiles2{}, args, plan, ctx);
 }
 
 }  // namespace tessera::kernels

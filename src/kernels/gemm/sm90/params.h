@@ -13,12 +13,9 @@
 
 namespace tessera::kernels {
 
-// Plain data, with the tensor maps first because they are aligned to 64 bytes.
+// Plain data. What the producer looks at before its first copy comes first and shares few lines of
+// the constant cache.
 struct Sm90Params {
-  CUtensorMap a;    // [batch, m, k]
-  CUtensorMap b;    // [batch, n, k]
-  CUtensorMap out;  // [batch, m, columns of out]; read only where layout.store_bytes > 0
-  EpilogueParams epilogue;
   Sm90Layout layout;
   int num_k_blocks;  // at least 1
   int num_m_tiles;   // of a cluster's tiles, where it has two blocks
@@ -26,9 +23,13 @@ struct Sm90Params {
   int num_tiles;  // of all batches
   int group;      // tiles of m walked before the next tile of n: what is in L2 is used again
   int a_rows;     // in a slot of A
+  int num_early;  // blocks of k of B to load before the kernel in front has finished; 0: none
   Share share;
   bool is_b_batched;
-  bool is_b_static;  // b may be loaded before the kernel in front has finished
+  CUtensorMap b;    // [batch, n, k]
+  CUtensorMap a;    // [batch, m, k]
+  CUtensorMap out;  // [batch, m, columns of out]; read only where layout.store_bytes > 0
+  EpilogueParams epilogue;
 };
 static_assert(std::is_trivially_copyable_v<Sm90Params>);
 

@@ -20,8 +20,23 @@ struct Sm90Tile {
   // only if a whole warpgroup of producers gives its share away.
   static constexpr bool kMovesRegisters = kWarpgroups_ == 2;
   static constexpr int kThreads = 128 * kWarpgroups_ + (kMovesRegisters ? 128 : 32);
+  // Two blocks of one warpgroup share an SM: one belongs to the next kernel, whose weights are on
+  // their way while this one finishes.
+  static constexpr int kBlocksPerSm = kWarpgroups_ == 1 && kCols_ <= 192 ? 2 : 1;
   static_assert(kCols % 16 == 0 && kCols <= 256);
 };
+
+// Every shape that is compiled; plan.h chooses among them. One warpgroup serves few rows: its
+// columns are cut so that the tiles of common layers fill the SMs once. Two serve many rows.
+template <class... Tiles>
+struct Sm90TileList {};
+using Sm90Tiles1 =
+    Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 32, 4>, Sm90Tile<1, 48, 2>, Sm90Tile<1, 48, 4>,
+                 Sm90Tile<1, 64, 2>, Sm90Tile<1, 64, 4>, Sm90Tile<1, 96, 2>, Sm90Tile<1, 112, 1>,
+                 Sm90Tile<1, 112, 2>, Sm90Tile<1, 128, 2>, Sm90Tile<1, 192, 1>>;
+using Sm90Tiles2 = Sm90TileList<Sm90Tile<2, 32, 2>, Sm90Tile<2, 48, 2>, Sm90Tile<2, 64, 2>,
+                                Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>, Sm90Tile<2, 160, 1>,
+                                Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>, Sm90Tile<2, 256, 1>>;
 
 inline constexpr int kSlabBytes = 128;  // of one row of one slab
 inline constexpr int kMaxStages = 24;
