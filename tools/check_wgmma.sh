@@ -22,7 +22,7 @@ status=$?
 cat "$log" >&2
 if [ $status -eq 0 ] && grep -q 'wgmma.mma_async instructions are serialized' "$log"; then
   rm -f "$object" # or the next build would take it for made
-  echo "check_wgmma: serialised WGMMAs in $object: hold fewer registers, or touch none in flight" >&2
+  echo "check_wgmma: serialised WGMMAs in $object: hold fewer registers, touch none in flight" >&2
   status=1
 fi
 exit $status

@@ -11,10 +11,10 @@
 # if every step passed. Needs no cmake or ctest; pytest is used where it is found. BUILD may be a
 # file that --pack made: it is unpacked beside itself.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 2
 
-build=build/release out=${OUT:-gpu_suite_out} family=elementwise limit=300 shapes= pack=
-parts=
+build=build/release out=${OUT:-gpu_suite_out} family=elementwise limit=300 shapes='' pack=''
+parts=''
 while [ $# -gt 0 ]; do
   case "$1" in
     --tests | --sanitize | --bench | --compare) parts="$parts ${1#--}" ;;
@@ -45,9 +45,9 @@ if [ ! -x "$build/apps/tessera" ]; then
   exit 2
 fi
 if [ -n "$pack" ]; then
-  # shellcheck disable=SC2046  # one word a file is meant
-  (cd "$build" && tar -c apps/tessera $(find . -name libtessera.so) \
-    $(find tests -type f -perm -u+x -name '*_gpu_tests')) | xz -T0 -3 >"$pack"
+  (cd "$build" && find . -type f -perm -u+x \( -path ./apps/tessera -o -name libtessera.so \
+    -o -path './tests/*_gpu_tests' -o -path ./ladder/gemm/tessera_ladder \) -print0 |
+    tar -c --null -T -) | xz -T0 -3 >"$pack"
   ls -l "$pack"
   exit
 fi
@@ -88,6 +88,7 @@ step() {
 skip() { summary+=("$(printf '%-44s %-14s        %s' "$1" skipped "$2")"); }
 
 # As `bash -c`: N copies of a GoogleTest program side by side, each with its share of the cases.
+# shellcheck disable=SC2016  # the inner shell expands it
 sharded='n=$1; shift; pids=
 for i in $(seq 0 $((n - 1))); do
   GTEST_TOTAL_SHARDS=$n GTEST_SHARD_INDEX=$i "$@" &
@@ -108,12 +109,16 @@ run_tests() {
   fi
 }
 
-# Small shapes of every row, and the tile tests. Racecheck sees shared memory only and synccheck
-# barriers; both run the exact tests alone, which walk the same kernels. Racecheck follows neither
-# bar.arrive nor an arrival from another block of a cluster, so what they order looks like a race.
+# What racecheck takes for a race: it follows neither bar.arrive nor an arrival from another block
+# of a cluster. Our rows use clusters for large products alone, cuBLASLt's wherever they like.
+untraced='BarrierTest.*:ClusterTest.MemoryOfANeighbour*:PipelineTest.BlocksOfACluster*'
+untraced="$untraced:*Step13_clusters*:*cublaslt*"
+
+# Small shapes of every row and of the ladder, and the tile tests. Racecheck sees shared memory only
+# and synccheck barriers; of the rows the exact tests run alone, which walk the same kernels.
 # Memcheck leaves errors of the API alone: one test asks for more memory than there is.
 run_sanitizers() {
-  local tool test filter name shards options by_cluster='PipelineTest.BlocksOfACluster*'
+  local tool test filter name shards options
   if ! command -v compute-sanitizer >/dev/null; then
     summary+=("$(printf '%-44s %-14s' sanitize "failed: no compute-sanitizer on PATH")")
     num_failed=$((num_failed + 1))
@@ -128,7 +133,7 @@ run_sanitizers() {
       options=()
       case $tool in
         memcheck) options=(--report-api-errors no) ;;
-        racecheck) filter="$filter-BarrierTest.*:ClusterTest.MemoryOfANeighbour*:$by_cluster" ;;
+        racecheck) filter="$filter-$untraced" ;;
       esac
       OMP_NUM_THREADS=2 TESSERA_SMALL=1 step "${tool}_$name" bash -c "$sharded" sharded $shards \
         compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "${options[@]}" \
@@ -150,13 +155,22 @@ run_bench() {
   cat "$out/doctor.log" "$out/bench_$family.log"
 }
 
-run_compare() {
-  local options=(--family "$family" --json "$out/${family}_compare.json")
+# compare NAME OPTION...: its peers join the results of the bench, where there are any.
+compare() {
+  local name=$1 options
+  shift
+  options=(--family "$family" --json "$out/${name}_compare.json" "$@")
   options+=(--budget $((limit * 8 / 10)))  # so that what was timed is written before the limit
-  [ -z "$shapes" ] || options+=(--shapes "$shapes")
   [ ! -f "$out/$family.json" ] || options+=(--merge "$out/$family.json")
-  step "compare_$family" "$python" -B bench/compare.py "${options[@]}"
-  cat "$out/compare_$family.log"
+  step "compare_$name" "$python" -B bench/compare.py "${options[@]}"
+  cat "$out/compare_$name.log"
+}
+
+run_compare() {
+  compare "$family" ${shapes:+--shapes "$shapes"}
+  if [ "$family" = gemm ] && [ "${shapes:-gemm/f32}" = gemm/f32 ]; then
+    compare gemm_f32 --shapes gemm/f32 --dtype f32
+  fi
 }
 
 if has_part tests; then run_tests; fi

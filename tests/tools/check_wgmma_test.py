@@ -7,9 +7,9 @@ import unittest
 from pathlib import Path
 
 CHECKER = Path(__file__).resolve().parents[2] / "tools" / "check_wgmma.sh"
-SERIALISED = ("ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are "
-              "serialized due to insufficient register resources for the wgmma pipeline in the "
-              "function 'gemm'")
+SERIALISED = ("ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions "
+              "are serialized due to insufficient register resources for the wgmma pipeline in "
+              "the function 'gemm'")
 
 
 class CheckWgmmaTest(unittest.TestCase):
