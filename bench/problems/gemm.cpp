@@ -60,7 +60,7 @@ float out_scale_of(const Options& o) { return o.is_normal ? 0.03f : o.is_gated ?
 // truncated, is wrong by less than 2^-23 of kDeviations on either side; tf32 takes 2^-10 off either
 // factor; no activation is steeper than 1.13.
 Bound bound_of(RowKey key, const Options& o) {
-  // The sign of a zero is not asked for: it depends on whether a sum starts from 0 or from a product.
+  // The sign of a zero is not asked for: it depends on where a sum starts.
   if (!o.is_normal && !o.is_transcendental()) return {.absolute = 0x1p-100};
   const auto k = static_cast<double>(o.k);
   const double largest = o.is_normal ? kDeviations : 256;

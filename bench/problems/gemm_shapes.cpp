@@ -35,7 +35,8 @@ std::vector<Shape> plain_shapes() {
           shape_of(17, 256, 512),  shape_of(33, 264, 64),   shape_of(64, 320, 1024),
           shape_of(65, 512, 1000), shape_of(100, 127, 33),  shape_of(128, 256, 64),
           shape_of(129, 100, 7),   shape_of(256, 320, 512), shape_of(300, 512, 1024),
-          shape_of(33, 100, 1000), shape_of(2, 127, 1),     shape_of(200, 1040, 136)};
+          shape_of(33, 100, 1000), shape_of(2, 127, 1),     shape_of(200, 1040, 136),
+          shape_of(385, 5288, 64)};  // clusters on Hopper, ragged at both ends
 }
 
 // Rows apart by whole and by odd vectors; bases that vector loads cannot take.
@@ -81,6 +82,8 @@ std::vector<Shape> epilogue_shapes() {
                   shape_of(1, 32, 64, {{"activation", kSilu}, {"gated", 1}, {"residual", 2}}),
                   shape_of(65, 48, 72, {{"activation", kGelu}, {"gated", 1}, {"residual", 1}}),
                   shape_of(33, 112, 33, {{"activation", kRelu}, {"gated", 1}, {"gap_out", 1}}),
+                  shape_of(385, 5288, 64, {{"bias", 1}, {"residual", 1}, {"static_b", 1}}),
+                  shape_of(385, 5296, 64, {{"activation", kSilu}, {"gated", 1}}),
                   shape_of(8, 512, 1024, {{"residual", 2}, {"static_b", 1}}),
                   shape_of(16, 256, 512, {{"activation", kSilu}, {"gated", 1}, {"static_b", 1}})});
   return shapes;

@@ -26,12 +26,11 @@ bool is_compiled(Sm90Shape shape) {
 std::string layout_fault(const Sm90Problem& problem, const Sm90Plan& plan) {
   const Sm90Layout& layout = plan.layout;
   const int rows = 64 * plan.shape.warpgroups;
-  const int a_step = plan.share == Share::a ? 16 : 8;  // each block of a cluster loads half of it
   const int out_cols = problem.is_gated ? plan.shape.cols / 2 : plan.shape.cols;
   const int fewest_stages = problem.shared_bytes >= kHopperBytes ? 3 : 2;
   if (layout.num_stages < fewest_stages || layout.num_stages > kMaxStages) return "stages";
   if (layout.size() > problem.shared_bytes) return "too much shared memory";
-  if (plan.a_rows % a_step != 0 || plan.a_rows > rows) return "rows of a slot of A";
+  if (plan.a_rows % 8 != 0 || plan.a_rows > rows) return "rows of a slot of A";
   if (plan.a_rows < std::min<int64_t>(problem.m, rows)) return "a slot of A lacks rows";
   if (layout.a_slot_bytes < plan.a_rows * kSlabBytes * plan.shape.slabs) return "slot of A";
   if (layout.b_slot_bytes < plan.shape.cols * kSlabBytes * plan.shape.slabs) return "slot of B";
@@ -63,11 +62,10 @@ std::string fault_of(const Sm90Problem& problem, const Sm90Plan& plan) {
   if (!is_compiled(plan.shape)) return "no such tile is compiled";
   const std::string fault = layout_fault(problem, plan);
   if (!fault.empty()) return fault;
-  const int sharers = plan.share == Share::none ? 1 : 2;
-  const int m_tile = 64 * plan.shape.warpgroups * (plan.share == Share::b ? 2 : 1);
-  const int n_tile = plan.shape.cols * (plan.share == Share::a ? 2 : 1);
+  const int sharers = plan.shares_b ? 2 : 1;
+  const int m_tile = 64 * plan.shape.warpgroups * sharers;
   if (!covers(plan.num_m_tiles, m_tile, problem.m)) return "tiles of m";
-  if (!covers(plan.num_n_tiles, n_tile, problem.n)) return "tiles of n";
+  if (!covers(plan.num_n_tiles, plan.shape.cols, problem.n)) return "tiles of n";
   if (plan.num_tiles != plan.num_m_tiles * plan.num_n_tiles * problem.batch) return "tiles";
   if (plan.num_blocks < 1 || plan.num_blocks > problem.num_sms) return "blocks";
   if (plan.num_blocks % sharers != 0) return "half a cluster";
@@ -122,19 +120,19 @@ std::string first_fault(int num_sms, int64_t shared_bytes) {
 class Sm90Plans : public testing::TestWithParam<int64_t> {};
 
 TEST_P(Sm90Plans, CanAllBeRun) {
-  for (const int num_sms : {132, 114, 78, 2}) EXPECT_EQ(first_fault(num_sms, GetParam()), "");
+  for (const int num_sms : {132, 114, 78, 2, 1}) EXPECT_EQ(first_fault(num_sms, GetParam()), "");
 }
 
 // Of every tile, whether or not a plan chooses it today.
 TEST_P(Sm90Plans, OfEveryTileAndEveryWayToShareCanBeRun) {
   const auto check = [](Sm90Shape shape) {
-    for (const Share share : {Share::none, Share::a, Share::b}) {
+    for (const bool shares_b : {false, true}) {
       for (const int64_t m : {1, 8, 9, 16, 17, 63, 64, 65, 128, 129, 256, 257, 4096}) {
         for (const int options : {0, 1, 2, 3}) {
           if (shape.slabs == 4 && m > 32) continue;  // deep stages are for small slots of A
           const Sm90Problem problem{m,   4096,      4096, 1, options % 2 != 0, options / 2 != 0,
                                     132, GetParam()};
-          const Sm90Plan plan = make_plan(problem, shape, share);
+          const Sm90Plan plan = make_plan(problem, shape, shares_b);
           ASSERT_EQ(fault_of(problem, plan), "") << text_of(problem, plan);
         }
       }
@@ -147,7 +145,7 @@ TEST_P(Sm90Plans, OfEveryTileAndEveryWayToShareCanBeRun) {
 INSTANTIATE_TEST_SUITE_P(SharedBytes, Sm90Plans, testing::Values(kHopperBytes, kFewerBytes));
 
 int64_t waves_of(const Sm90Plan& plan) {
-  const int sharers = plan.share == Share::none ? 1 : 2;
+  const int sharers = plan.shares_b ? 2 : 1;
   return divide_up(int64_t{plan.num_tiles} * sharers, plan.num_blocks);
 }
 
@@ -185,7 +183,7 @@ TEST(Sm90Plan, OfManyRowsCutsColumnsSoThatWavesAreFull) {
 TEST(Sm90Plan, OfALargeProductSharesB) {
   const Sm90Plan plan = plan_sm90({.m = 4096, .n = 4096, .k = 4096, .stages_out = true});
   EXPECT_EQ(plan.shape, (Sm90Shape{2, 256, 1}));
-  EXPECT_EQ(plan.share, Share::b);
+  EXPECT_TRUE(plan.shares_b);
   EXPECT_GT(plan.layout.store_bytes, 0);
 }
 
@@ -196,7 +194,7 @@ TEST(Sm90Plan, OfASmallProblemUsesNoCluster) {
     for (int64_t n = 64; n <= 8192; n += 64) {
       for (const int64_t k : {64, 128, 512, 1024}) {
         if (2 * (m * k + n * k + m * n) > 1 << 20) continue;
-        EXPECT_EQ(plan_sm90({.m = m, .n = n, .k = k}).share, Share::none) << m << " x " << n;
+        EXPECT_FALSE(plan_sm90({.m = m, .n = n, .k = k}).shares_b) << m << " x " << n;
       }
     }
   }

@@ -138,7 +138,7 @@ TEST_F(RefusedGemm, MixedDevicesAndMissingMemory) {
       [&](auto& g) {
         for (TensorView* view : {&g.a, &g.b, &g.out, &*g.bias}) *view = on_gpu(*view);
       },
-      {"gemm", "cuda:3"}));
+      {"cuda:3"}));
 }
 
 TEST_F(RefusedGemm, AnOutputThatSharesMemoryWithAnInput) {

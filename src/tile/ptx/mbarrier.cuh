@@ -52,9 +52,9 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t peer_barrier) {
                : "memory");
 }
 
-// PTX: mbarrier.arrive.relaxed on a barrier of a block of the cluster. Orders no ordinary access: for
-// stages that only the copy engine and the tensor cores touch. The releasing form costs a fence of
-// the whole device, hundreds of cycles.
+// PTX: mbarrier.arrive.relaxed on a barrier of a block of the cluster. Orders no ordinary access:
+// for stages that only the copy engine and the tensor cores touch. The releasing form costs a fence
+// of the whole device, hundreds of cycles.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(uint32_t peer_barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(peer_barrier)
                : "memory");

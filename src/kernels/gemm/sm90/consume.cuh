@@ -24,7 +24,7 @@ struct Sm90Consumer {
   int warpgroup;
 
   __device__ void release(const Sm90Ring::State& state) const {
-    if (p.share == Share::none) {
+    if (!p.shares_b) {
       if (threadIdx.x % 128 == 0) ring.consumer_release(state);
     } else if (threadIdx.x % 128 < 2) {
       ring.consumer_release_relaxed(state, threadIdx.x % 128);

@@ -19,25 +19,24 @@
 namespace tessera::kernels {
 
 template <class T, class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_sm90_kernel(const __grid_constant__ Sm90Params p) {
   extern __shared__ __align__(1024) char dynamic[];
   const uint32_t shared = tile::ptx::shared_address(dynamic);
   Sm90Ring ring(*reinterpret_cast<Sm90Ring::Barriers*>(dynamic + p.layout.barriers()));
-  const bool is_clustered = p.share != Share::none;
-  const int rank = is_clustered ? static_cast<int>(tile::ptx::cluster_rank()) : 0;
+  const int rank = p.shares_b ? static_cast<int>(tile::ptx::cluster_rank()) : 0;
   // By way of a shuffle the compiler learns that a warp agrees on it, and keeps the descriptors
   // that depend on it in uniform registers, where wgmma wants them.
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   const Sm90Producer<Tile> producer{p, ring, shared, rank};
   int num_early = 0;
   if (warp == 4 * Tile::kWarpgroups) {
-    ring.init_by_warp(1, Tile::kWarpgroups * (is_clustered ? 2 : 1), p.layout.num_stages);
+    ring.init_by_warp(1, Tile::kWarpgroups * (p.shares_b ? 2 : 1), p.layout.num_stages);
     __syncwarp();
     // Alone, a block need not wait for anyone to fill its own shared memory.
-    if (!is_clustered && threadIdx.x % 32 == 0) num_early = producer.start_early();
+    if (!p.shares_b && threadIdx.x % 32 == 0) num_early = producer.start_early();
   }
-  if (is_clustered) {
+  if (p.shares_b) {
     tile::ptx::cluster_arrive();
     tile::ptx::cluster_wait();
   } else {
@@ -46,7 +45,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   if (warp >= 4 * Tile::kWarpgroups) {
     if constexpr (Tile::kMovesRegisters) tile::ptx::setmaxnreg_dec<40>();
     if (threadIdx.x == 128 * Tile::kWarpgroups) {
-      if (is_clustered) num_early = producer.start_early();
+      if (p.shares_b) num_early = producer.start_early();
       producer.run(num_early);
     }
   } else {

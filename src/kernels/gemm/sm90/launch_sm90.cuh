@@ -46,10 +46,9 @@ constexpr tile::Swizzle box_swizzle(int cols) {
 template <class T, class Tile>
 void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
   Sm90Params p{};
-  const bool shares_a = plan.share == Share::a;
-  const bool shares_b = plan.share == Share::b;
-  p.a = operand_map(args.a, shares_a ? plan.a_rows / 2 : plan.a_rows, shares_a ? 1 : Tile::kSlabs);
-  p.b = operand_map(args.b, shares_b ? Tile::kCols / 2 : Tile::kCols, shares_b ? 1 : Tile::kSlabs);
+  p.a = operand_map(args.a, plan.a_rows, Tile::kSlabs);
+  p.b = plan.shares_b ? operand_map(args.b, Tile::kCols / 2, 1)
+                      : operand_map(args.b, Tile::kCols, Tile::kSlabs);
   if (plan.layout.store_bytes > 0) {
     const int cols = box_cols(args.is_gated ? Tile::kCols / 2 : Tile::kCols);
     p.out = out_map(args.out, cols, box_swizzle(cols));
@@ -62,13 +61,13 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   p.num_tiles = plan.num_tiles;
   p.group = plan.group;
   p.a_rows = plan.a_rows;
-  p.share = plan.share;
+  p.shares_b = plan.shares_b;
   p.is_b_batched = args.b.rank == 3;
   p.num_early = args.is_b_static ? plan.num_early : 0;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
-                          .cluster = plan.share == Share::none ? 1u : 2u,
+                          .cluster = plan.shares_b ? 2u : 1u,
                           .overlaps_previous = true};
   launch(&gemm_sm90_kernel<T, Tile>, shape, p, ctx);
 }

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "kernels/gemm/epilogue_params.h"
-#include "kernels/gemm/sm90/share.h"
 #include "kernels/gemm/sm90/tile.h"
 
 namespace tessera::kernels {
@@ -24,7 +23,7 @@ struct Sm90Params {
   int group;      // tiles of m walked before the next tile of n: what is in L2 is used again
   int a_rows;     // in a slot of A
   int num_early;  // blocks of k of B to load before the kernel in front has finished; 0: none
-  Share share;
+  bool shares_b;  // each block of a cluster of two loads half of it for both
   bool is_b_batched;
   CUtensorMap b;    // [batch, n, k]
   CUtensorMap a;    // [batch, m, k]

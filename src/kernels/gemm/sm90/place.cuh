@@ -19,7 +19,7 @@ struct Sm90Place {
 // The cluster's index-th tile: `group` tiles of m, then the next tile of n, then the next group.
 __device__ inline Sm90Place place_of(const Sm90Params& p, int index, int rank) {
   if (p.num_tiles == p.num_n_tiles) {  // one row of tiles: no divisions before the first copy
-    return {p.share == Share::b ? rank : 0, p.share == Share::a ? 2 * index + rank : index, 0};
+    return {p.shares_b ? rank : 0, index, 0};
   }
   const int per_batch = p.num_m_tiles * p.num_n_tiles;
   const int batch = index / per_batch;
@@ -30,11 +30,7 @@ __device__ inline Sm90Place place_of(const Sm90Params& p, int index, int rank) {
   index -= first * p.num_n_tiles;
   const int m_tile = first + index % size;
   const int n_tile = index / size;
-  switch (p.share) {
-    case Share::a: return {m_tile, 2 * n_tile + rank, batch};
-    case Share::b: return {2 * m_tile + rank, n_tile, batch};
-    default: return {m_tile, n_tile, batch};
-  }
+  return {p.shares_b ? 2 * m_tile + rank : m_tile, n_tile, batch};
 }
 
 // The tiles of a block: every cluster takes one, then the next that none has taken.
@@ -43,7 +39,7 @@ struct Sm90Tiles {
   int step;
 };
 __device__ inline Sm90Tiles tiles_of(const Sm90Params& p) {
-  const int num_sharers = p.share == Share::none ? 1 : 2;
+  const int num_sharers = p.shares_b ? 2 : 1;
   return {static_cast<int>(blockIdx.x) / num_sharers, static_cast<int>(gridDim.x) / num_sharers};
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/gemm/sm90/share.h"
 #include "kernels/gemm/sm90/tile.h"
 
 namespace tessera::kernels {
@@ -37,7 +36,7 @@ constexpr auto shapes_of(Sm90TileList<Tiles...>) {
 
 struct Sm90Plan {
   Sm90Shape shape;
-  Share share;
+  bool shares_b;  // between the two blocks of a cluster, one below the other
   int group;      // of tiles of m
   int num_early;  // blocks of k of B that may be loaded ahead of the kernel in front
   int a_rows;
@@ -51,13 +50,12 @@ struct Sm90Plan {
 constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // The plan for one shape of tile.
-constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, Share share) {
+constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool shares_b) {
   Sm90Plan plan{};
   plan.shape = shape;
-  plan.share = share;
+  plan.shares_b = shares_b;
   const int rows = 64 * shape.warpgroups;
-  const int a_step = share == Share::a ? 16 : 8;
-  plan.a_rows = static_cast<int>(std::min<int64_t>(rows, divide_up(problem.m, a_step) * a_step));
+  plan.a_rows = static_cast<int>(std::min<int64_t>(rows, divide_up(problem.m, 8) * 8));
   const int out_cols = problem.is_gated ? shape.cols / 2 : shape.cols;
   plan.layout.a_slot_bytes = plan.a_rows * kSlabBytes * shape.slabs;
   plan.layout.b_slot_bytes = shape.cols * kSlabBytes * shape.slabs;
@@ -68,13 +66,12 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, Share 
   const int64_t room = problem.shared_bytes - plan.layout.store_bytes - 2 * 8 * kMaxStages;
   plan.layout.num_stages = static_cast<int>(std::min<int64_t>(kMaxStages, room / stage_bytes));
   const int64_t m_tiles = divide_up(problem.m, rows);
-  const int64_t n_tiles = divide_up(problem.n, shape.cols);
-  plan.num_m_tiles = static_cast<int>(share == Share::b ? divide_up(m_tiles, 2) : m_tiles);
-  plan.num_n_tiles = static_cast<int>(share == Share::a ? divide_up(n_tiles, 2) : n_tiles);
+  plan.num_m_tiles = static_cast<int>(shares_b ? divide_up(m_tiles, 2) : m_tiles);
+  plan.num_n_tiles = static_cast<int>(divide_up(problem.n, shape.cols));
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
-  const int sharers = share == Share::none ? 1 : 2;
+  const int sharers = shares_b ? 2 : 1;
   plan.num_blocks = sharers * std::min(plan.num_tiles, problem.num_sms / sharers);
-  plan.group = share == Share::b ? 8 : 16;
+  plan.group = shares_b ? 8 : 16;
   // More than this only keeps A, for which everyone waits, behind it in the copy engine.
   const int early_bytes = problem.m <= 16 ? 96 * 1024 : 64 * 1024;
   plan.num_early = std::clamp(early_bytes / plan.layout.b_slot_bytes, 1, plan.layout.num_stages);
@@ -137,8 +134,9 @@ constexpr Sm90Plan plan_sm90(const Sm90Problem& problem) {
       problem.m <= 64 ? choose_shape_for_few(problem) : choose_shape_for_many(problem);
   // Two blocks that share B save reads of L2, and with them power, where the product is large.
   const int64_t m_tiles = divide_up(problem.m, 64 * shape.warpgroups);
-  const bool shares = shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0;
-  return make_plan(problem, shape, shares ? Share::b : Share::none);
+  const bool shares_b =
+      shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
+  return make_plan(problem, shape, shares_b);
 }
 
 }  // namespace tessera::kernels

@@ -8,8 +8,8 @@
 
 namespace tessera::kernels {
 
-// What the producer does for each block of k. One thread feeds the whole block, so it counts every
-// instruction: an operand that is not shared comes as one box of all slabs of the stage.
+// What the producer does for each block of k. One thread feeds the whole block, so every
+// instruction counts: an operand comes as one box of all slabs of the stage, unless it is shared.
 template <class Tile>
 struct Sm90Producer {
   const Sm90Params& p;
@@ -21,34 +21,34 @@ struct Sm90Producer {
     return static_cast<uint32_t>(p.layout.a_slot_bytes + p.layout.b_slot_bytes);
   }
 
-  // `rows` rows of an operand from `row` on. Of a shared operand each block of the cluster loads
-  // half of the rows, for both.
-  __device__ void load(const CUtensorMap& map, uint32_t slot, int rows, int k_block, int row,
-                       int batch, bool is_shared, uint32_t full) const {
-    if (is_shared) {
-      const int half = rank * (rows / 2);
-      TESSERA_UNROLL
-      for (int slab = 0; slab < Tile::kSlabs; ++slab) {
-        tile::ptx::tensor_load_multicast(
-            slot + (slab * rows + half) * kSlabBytes, &map,
-            tile::ptx::Coord{0, row + half, k_block * Tile::kSlabs + slab, batch}, full,
-            uint16_t{3});
-      }
-    } else {
-      tile::ptx::tensor_load(slot, &map, tile::ptx::Coord{0, row, k_block * Tile::kSlabs, batch},
-                             full);
+  __device__ void load_a(const Sm90Ring::State& state, Sm90Place at, int k_block) const {
+    tile::ptx::tensor_load(
+        shared + p.layout.a(state.index), &p.a,
+        tile::ptx::Coord{0, at.m_tile * Tile::kRows, k_block * Tile::kSlabs, at.batch},
+        ring.full(state));
+  }
+  // Where two blocks share it, each loads half of the rows for both.
+  __device__ void load_b(const Sm90Ring::State& state, Sm90Place at, int k_block) const {
+    const uint32_t slot = shared + p.layout.b(state.index);
+    const int row = at.n_tile * Tile::kCols;
+    const int batch = p.is_b_batched ? at.batch : 0;
+    if (!p.shares_b) {
+      tile::ptx::tensor_load(slot, &p.b, tile::ptx::Coord{0, row, k_block * Tile::kSlabs, batch},
+                             ring.full(state));
+      return;
+    }
+    const int half = rank * (Tile::kCols / 2);
+    TESSERA_UNROLL
+    for (int slab = 0; slab < Tile::kSlabs; ++slab) {
+      tile::ptx::tensor_load_multicast(
+          slot + (slab * Tile::kCols + half) * kSlabBytes, &p.b,
+          tile::ptx::Coord{0, row + half, k_block * Tile::kSlabs + slab, batch}, ring.full(state),
+          uint16_t{3});
     }
   }
-  __device__ void load_a(const Sm90Ring::State& state, Sm90Place at, int k_block) const {
-    load(p.a, shared + p.layout.a(state.index), p.a_rows, k_block, at.m_tile * Tile::kRows,
-         at.batch, p.share == Share::a, ring.full(state));
-  }
-  __device__ void load_b(const Sm90Ring::State& state, Sm90Place at, int k_block) const {
-    load(p.b, shared + p.layout.b(state.index), Tile::kCols, k_block, at.n_tile * Tile::kCols,
-         p.is_b_batched ? at.batch : 0, p.share == Share::b, ring.full(state));
-  }
-  // B of the first tile, which nothing writes, while the kernel in front still runs: as many blocks
-  // of k as the ring has stages. Returns their number.
+
+  // B of the first tile, which nothing writes, while the kernel in front still runs. Returns the
+  // number of blocks of k.
   __device__ int start_early() const {
     const int index = tiles_of(p).first;
     if (p.num_early == 0 || index >= p.num_tiles) return 0;

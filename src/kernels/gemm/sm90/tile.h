@@ -20,9 +20,6 @@ struct Sm90Tile {
   // only if a whole warpgroup of producers gives its share away.
   static constexpr bool kMovesRegisters = kWarpgroups_ == 2;
   static constexpr int kThreads = 128 * kWarpgroups_ + (kMovesRegisters ? 128 : 32);
-  // Two blocks of one warpgroup share an SM: one belongs to the next kernel, whose weights are on
-  // their way while this one finishes.
-  static constexpr int kBlocksPerSm = kWarpgroups_ == 1 && kCols_ <= 192 ? 2 : 1;
   static_assert(kCols % 16 == 0 && kCols <= 256);
 };
 
