@@ -50,6 +50,7 @@ void add_bench(CLI::App& app, int& exit_status) {
   verb->add_option("FAMILY", options.family, "Kernel family, such as elementwise; all if absent");
   FlagSet what(*verb, "What is timed");
   what.value("--row", options.row, "NAME", "Only this row, as --list names it");
+  what.value("--peer", options.peer, "ROW", "Time this row too, in turns; shows the ratio");
   what.value("--shapes", options.workload, "NAME", "Only this named workload, such as norm");
   what.value("--dtype", options.dtype, "TYPE", "Rows that take or give this type; or all");
   what.toggle("--every-row", options.every_row, "Also rows that dispatch would pass over");
@@ -57,6 +58,8 @@ void add_bench(CLI::App& app, int& exit_status) {
   what.toggle("--cpu", options.use_cpu, "Time the CPU even where there is a GPU");
   what.value("--warmup", options.timer.num_warmup, "N", "Batches run before timing");
   what.value("--iters", options.timer.num_batches, "N", "Batches timed; 0: enough for 0.15 s");
+  what.value("--rounds", options.turns.num_rounds, "N", "Turns each, with --peer")
+      ->check(CLI::Range(1, 1000).description(""));
   what.toggle("--no-energy", flags->has_no_energy, "Skip the energy measurement, 0.4 s a shape");
   FlagSet output(*verb, "Output");
   output.value("--json", options.json_path, "FILE", "Write the results to this file");

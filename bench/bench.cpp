@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "bench/host_cost.h"
 #include "bench/instance.h"
 #include "bench/power.h"
 #include "bench/verify.h"
@@ -56,6 +57,10 @@ class Bench {
     if (num_refused_ > 0) {
       out_ << num_refused_ << " shapes that the rows timed here do not take were left out\n";
     }
+    if (num_alone_ > 0) {
+      out_ << num_alone_ << " shapes were timed alone: " << options_.peer
+           << " serves them itself or does not take them\n";
+    }
     if (num_skipped_ > 0) {
       out_ << num_skipped_ << " shapes over the size limit "
            << (device_.is_cpu() ? "of the CPU bench" : "of --small") << " were left out\n";
@@ -68,12 +73,16 @@ class Bench {
  private:
   // A misspelt name must not end as an empty table.
   void check_names() const {
+    if (!options_.peer.empty() && device_.is_cpu()) {
+      fail("bench: --peer needs a GPU; the CPU has one implementation of each operation");
+    }
     const auto known = [&](std::string_view what, const std::string& wanted, auto&& has) {
       if (wanted.empty() || std::ranges::any_of(rows_, has)) return;
       fail(concat("bench: there is no ", what, " \"", wanted, "\"; see tessera bench --list"));
     };
     known("family", options_.family, [&](const auto& r) { return r.family == options_.family; });
     known("row", options_.row, [&](const auto& r) { return r.name == options_.row; });
+    known("row", options_.peer, [&](const auto& r) { return r.name == options_.peer; });
     known("workload", options_.workload, [&](const auto& r) {
       const ProblemMaker* maker = find_maker(r.op);
       return maker != nullptr && std::ranges::find(maker->workloads, options_.workload,
@@ -102,17 +111,33 @@ class Bench {
     return first->name == row.name;
   }
 
-  // The row that `problem` is timed with: the one asked for, or the first that takes it, which is
-  // what the operation would choose. Null where there is none.
+  bool takes(const ops::RowInfo& row, const Problem& problem) const {
+    return runs_here(row) && is_taken(problem, device_, Context{.row = row.name});
+  }
+
+  // The first row of these types that takes it, which is what the operation chooses; null: none.
+  const ops::RowInfo* chosen(const ops::RowInfo& like, const Problem& problem) const {
+    const auto it = std::ranges::find_if(rows_, [&](const ops::RowInfo& other) {
+      return other.op == like.op && other.key == like.key && takes(other, problem);
+    });
+    return it == rows_.end() ? nullptr : &*it;
+  }
+
+  // The row that `problem` is timed with: the one asked for, or the one chosen. Null: none.
   const ops::RowInfo* served_by(const ops::RowInfo& row, const Problem& problem) const {
     if (device_.is_cpu()) return &row;
     const bool is_fixed = options_.every_row || !options_.row.empty();
-    for (const ops::RowInfo& other : rows_) {
-      const bool is_candidate =
-          is_fixed ? other.name == row.name : other.op == row.op && other.key == row.key;
-      if (!is_candidate || !runs_here(other)) continue;
-      if (is_taken(problem, device_, Context{.row = other.name})) return &other;
-    }
+    if (!is_fixed) return chosen(row, problem);
+    return takes(row, problem) ? &row : nullptr;
+  }
+
+  // Whom `row` takes turns with on `problem`; null: nobody.
+  const ops::RowInfo* peer_of(const ops::RowInfo& row, const Problem& problem) {
+    if (options_.peer.empty()) return nullptr;
+    const auto peer = std::ranges::find(rows_, options_.peer, &ops::RowInfo::name);
+    const bool is_other = peer->op == row.op && peer->key == row.key && peer->name != row.name;
+    if (is_other && takes(*peer, problem)) return &*peer;
+    ++num_alone_;
     return nullptr;
   }
 
@@ -153,23 +178,18 @@ class Bench {
       return;
     }
     const ops::RowInfo& row = *served;
+    const ops::RowInfo* peer = peer_of(row, sizes);
     const Problem problem = maker.make(row.key, shape, Fill::normal, 20261115);
     Instance instance(problem, device_, num_sets_for(problem, device_));
-    instance.reset();
-    const std::string_view forced = device_.is_cpu() ? std::string_view{} : row.name;
-    instance.run(0, Context{.row = forced});
-    synchronize(device_);
-    if (!device_.is_cpu()) {
-      const std::string wrong = verify(maker, row.key, instance, kFullCheckBytes);
-      if (!wrong.empty()) fail(concat("WRONG, not timed: ", wrong));
+    if (device_.is_cpu()) {
+      instance.reset();
+    } else {
+      const Reference reference(maker, row.key, problem, kFullCheckBytes);
+      if (peer != nullptr) check_row(*peer, reference, instance);
+      check_row(row, reference, instance);
     }
-    const Call call = [&](int64_t set, const Context& ctx) {
-      Context forced_ctx = ctx;
-      forced_ctx.row = forced;
-      instance.run(set, forced_ctx);
-    };
-    const Timing timing = time_calls(device_, instance.num_sets(), call, options_.timer);
     Result result;
+    const Timing timing = time_row(row, peer, instance, result);
     result.workload = workload.name;
     result.row = row.name;
     result.dtype = dtype_name(row.key);
@@ -181,11 +201,53 @@ class Bench {
     result.tflops = problem.flops / timing.us * 1e-6;
     result.percent_of_floor =
         100 * floor_us(report_.ceilings, problem.bytes, problem.flops) / timing.us;
+    if (!device_.is_cpu()) {
+      // A row that is not the chosen one has to be named, and the search for the name counts too.
+      const bool is_chosen = chosen(row, sizes)->name == row.name;
+      const Call call = call_of(instance, is_chosen ? std::string_view{} : row.name);
+      result.host_us = measure_host_us(device_, instance.num_sets(), call, timing.us);
+    }
     if (options_.has_energy && !device_.is_cpu()) measure_energy(timing, result);
     const auto base = baseline_.find(time_key(row.name, shape));
     if (base != baseline_.end()) result.baseline_us = base->second;
     print_result(result, out_);
     report_.results.push_back(std::move(result));
+  }
+
+  // Runs the row as a plain call, which comes before any capture: a vendor's row chooses among its
+  // algorithms there.
+  void check_row(const ops::RowInfo& row, const Reference& reference, Instance& instance) const {
+    instance.reset();
+    instance.run(0, Context{.row = row.name});
+    synchronize(device_);
+    const std::string wrong = reference.check(instance);
+    if (!wrong.empty()) fail(concat("WRONG, not timed: ", row.name, ": ", wrong));
+  }
+
+  static Call call_of(const Instance& instance, std::string_view row_name) {
+    return [&instance, row_name](int64_t set, const Context& ctx) {
+      Context named = ctx;
+      named.row = row_name;
+      instance.run(set, named);
+    };
+  }
+
+  Timing time_row(const ops::RowInfo& row, const ops::RowInfo* peer, const Instance& instance,
+                  Result& result) const {
+    const int64_t num_sets = instance.num_sets();
+    const std::string_view forced = device_.is_cpu() ? std::string_view{} : row.name;
+    const Call ours = call_of(instance, forced);
+    if (peer == nullptr) return time_calls(device_, num_sets, ours, options_.timer);
+    TimerOptions timer = options_.timer;
+    timer.least_calls = 1;  // a turn is short: 20 large products would take ten times as long
+    TurnOptions turns = options_.turns;
+    turns.num_batches = timer.num_batches;
+    const WarmBatch our_batch = warm_batch(device_, num_sets, ours, timer);
+    const Call theirs = call_of(instance, peer->name);
+    const Turns timed =
+        time_in_turns(our_batch, warm_batch(device_, num_sets, theirs, timer), turns);
+    result.peer = {peer->name, timed.peer.us, timed.peer.p10, timed.peer.p90, timed.ratio};
+    return timed.ours;
   }
 
   void measure_energy(const Timing& timing, Result& result) {
@@ -229,6 +291,7 @@ class Bench {
   int num_failed_ = 0;
   int num_skipped_ = 0;
   int num_refused_ = 0;
+  int num_alone_ = 0;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "bench/problem.h"
 #include "bench/report.h"
 #include "bench/timer.h"
+#include "bench/turns.h"
 #include "ops/registry.h"
 
 namespace tessera::bench {
@@ -16,6 +17,7 @@ namespace tessera::bench {
 struct BenchOptions {
   std::string family;          // "elementwise"; empty: all
   std::string row;             // only this row; empty: the preferred row of each key
+  std::string peer;            // timed in turns with each row that shares shapes with it
   std::string workload;        // only this workload; empty: all
   std::string dtype = "bf16";  // rows that take or give it; "all"
   bool every_row = false;      // also rows that dispatch would pass over
@@ -25,6 +27,7 @@ struct BenchOptions {
   std::string json_path;
   std::string baseline_path;
   TimerOptions timer;
+  TurnOptions turns;
 };
 
 // Prints the table, writes the JSON. Returns how many problems were wrong or failed.

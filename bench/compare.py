@@ -182,11 +182,13 @@ def merge(path, rows, forced):
         for (*place, op), row in by_key.items():
             if tuple(place) != where or not result["row"].startswith(op + "_"):
                 continue
-            result["peers"].update(
-                {n: round(us, 3) for n, us in row["us"].items() if n != "tessera"}
-            )
             if result["row"] == forced or (forced is None and (where, op) not in served):
                 result["python_us"] = round(row["us"]["tessera"], 3)
+            # Both sides of a ratio come from one process where this row was timed here too.
+            ours = result.get("python_us") or result["us"]
+            for name, us in row["us"].items():
+                if name != "tessera":
+                    result["peers"][name] = {"us": round(us, 3), "ratio": round(us / ours, 4)}
             served.add((where, op))
             merged += 1
     path.write_text(json.dumps(data, indent=1) + "\n")

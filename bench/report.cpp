@@ -48,6 +48,17 @@ Json shape_json(const Shape& shape) {
   return json;
 }
 
+// By name, as bench/compare.py adds its own.
+Json peers_json(const std::optional<PeerTime>& peer) {
+  Json json = Json::object();
+  if (!peer) return json;
+  json[peer->row] = {{"us", rounded(peer->us)},
+                     {"p10", rounded(peer->p10)},
+                     {"p90", rounded(peer->p90)},
+                     {"ratio", rounded(peer->ratio)}};
+  return json;
+}
+
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
 std::string cell(double value, const char* format) {
@@ -116,9 +127,10 @@ void write_json(const Report& report, const std::string& path) {
                                {"tbs", rounded(r.tbs)},
                                {"tflops", rounded(r.tflops)},
                                {"percent_of_floor", rounded(r.percent_of_floor)},
+                               {"host_us", or_null(r.host_us)},
                                {"joules", or_null(r.joules)},
                                {"calls_per_second_per_watt", or_null(r.calls_per_second_per_watt)},
-                               {"peers", Json::object()}});
+                               {"peers", peers_json(r.peer)}});
   }
   std::ofstream file(path);
   file << json.dump(1) << "\n";
@@ -177,12 +189,14 @@ void print_header(const Report& report, std::ostream& out) {
   out << std::left << std::setw(28) << "row" << std::setw(54) << "shape" << std::right
       << std::setw(10) << "us" << std::setw(10) << "p10" << std::setw(10) << "p90" << std::setw(8)
       << "TB/s" << std::setw(8) << "TFLOPS" << std::setw(8) << "% floor" << std::setw(10)
-      << "mJ/call" << std::setw(12) << "calls/s/W" << std::setw(9) << "x base"
+      << "mJ/call" << std::setw(12) << "calls/s/W" << std::setw(9) << "host us" << std::setw(9)
+      << "x peer" << std::setw(9) << "x base"
       << "\n";
 }
 
 void print_result(const Result& r, std::ostream& out) {
   const double millijoules = r.joules.value_or(kMissing) * 1e3;
+  const double peer_ratio = r.peer ? r.peer->ratio : kMissing;
   const double ratio = r.baseline_us.value_or(kMissing) / r.us;
   out << std::left << std::setw(28) << r.row << std::setw(54) << to_string(r.shape) << std::right
       << std::setw(10) << cell(r.us, "%.2f") << std::setw(10) << cell(r.p10, "%.2f")
@@ -190,7 +204,8 @@ void print_result(const Result& r, std::ostream& out) {
       << cell(r.tflops, "%.2f") << std::setw(8) << cell(r.percent_of_floor, "%.1f") << std::setw(10)
       << cell(millijoules, "%.3f") << std::setw(12)
       << cell(r.calls_per_second_per_watt.value_or(kMissing), "%.1f") << std::setw(9)
-      << cell(ratio, "%.2f") << std::endl;  // flushed: a long run is watched
+      << cell(r.host_us.value_or(kMissing), "%.2f") << std::setw(9) << cell(peer_ratio, "%.3f")
+      << std::setw(9) << cell(ratio, "%.2f") << std::endl;  // flushed: a long run is watched
 }
 
 }  // namespace tessera::bench

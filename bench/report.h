@@ -13,6 +13,15 @@
 
 namespace tessera::bench {
 
+// Another row on the same shape, timed in turns with the result's own.
+struct PeerTime {
+  std::string row;
+  double us = 0;
+  double p10 = 0;
+  double p90 = 0;
+  double ratio = 0;  // its time over ours, within a round; above 1: ours is faster
+};
+
 struct Result {
   std::string workload;
   std::string row;
@@ -24,8 +33,10 @@ struct Result {
   double tbs = 0;
   double tflops = 0;
   double percent_of_floor = 0;
-  std::optional<double> joules;  // per call
+  std::optional<double> host_us;  // of the calling thread, per call
+  std::optional<double> joules;   // per call
   std::optional<double> calls_per_second_per_watt;
+  std::optional<PeerTime> peer;
   std::optional<double> baseline_us;  // the same row and shape in an earlier file
 };
 

@@ -46,35 +46,47 @@ double percentile(std::vector<double> samples, double share) {
   return samples[below] * (1 - part) + samples[above] * part;
 }
 
-Timing time_calls(Device device, int64_t num_sets, const Call& call, const TimerOptions& options) {
+WarmBatch warm_batch(Device device, int64_t num_sets, const Call& call,
+                     const TimerOptions& options) {
   const auto whole_rotations = [num_sets](double least) {
     const auto n = static_cast<int64_t>(std::ceil(least / static_cast<double>(num_sets)));
     return std::max<int64_t>(n, 1) * num_sets;
   };
-  Timing timing;
   const Call rotating = [call, num_sets](int64_t i, const Context& ctx) {
     call(i % num_sets, ctx);
   };
-  // The CPU needs no 20 calls to hide a launch; one slow call would take 20 times too long.
-  timing.num_calls = device.is_cpu() ? num_sets : whole_rotations(20);
-  timing.batch = make_batch(device, timing.num_calls, rotating);
-  const std::vector<double> trial = timing.batch->run(std::max(options.num_warmup, 1));
-  double batch_us = std::max(trial.back(), 1e-3);
-  if (batch_us < options.least_batch_us) {
-    const double one_us = batch_us / static_cast<double>(timing.num_calls);
-    timing.num_calls = whole_rotations(options.least_batch_us / one_us);
-    timing.batch = make_batch(device, timing.num_calls, rotating);
-    batch_us = std::max(timing.batch->run(1).back(), 1e-3);
+  WarmBatch warm;
+  // The CPU has no launch to hide; many calls that are slow would take too long.
+  warm.num_calls =
+      device.is_cpu() ? num_sets : whole_rotations(static_cast<double>(options.least_calls));
+  warm.batch = make_batch(device, warm.num_calls, rotating);
+  warm.batch_us = std::max(warm.batch->run(std::max(options.num_warmup, 1)).back(), 1e-3);
+  if (warm.batch_us < options.least_batch_us) {
+    const double one_us = warm.batch_us / static_cast<double>(warm.num_calls);
+    warm.num_calls = whole_rotations(options.least_batch_us / one_us);
+    warm.batch = make_batch(device, warm.num_calls, rotating);
+    warm.batch_us = std::max(warm.batch->run(1).back(), 1e-3);
   }
-  const double wanted = options.seconds * 1e6 / batch_us;
-  timing.num_batches = options.num_batches > 0 ? options.num_batches
-                                               : static_cast<int>(std::clamp(wanted, 10.0, 200.0));
-  std::vector<double> times = timing.batch->run(timing.num_batches);
-  for (double& time : times) time /= static_cast<double>(timing.num_calls);
-  timing.us = percentile(times, 0.5);
-  timing.p10 = percentile(times, 0.1);
-  timing.p90 = percentile(times, 0.9);
-  return timing;
+  return warm;
+}
+
+Timing timing_of(const WarmBatch& warm, const std::vector<double>& call_times) {
+  return {.us = percentile(call_times, 0.5),
+          .p10 = percentile(call_times, 0.1),
+          .p90 = percentile(call_times, 0.9),
+          .num_calls = warm.num_calls,
+          .num_batches = static_cast<int>(call_times.size()),
+          .batch = warm.batch};
+}
+
+Timing time_calls(Device device, int64_t num_sets, const Call& call, const TimerOptions& options) {
+  const WarmBatch warm = warm_batch(device, num_sets, call, options);
+  const double wanted = options.seconds * 1e6 / warm.batch_us;
+  std::vector<double> times =
+      warm.batch->run(options.num_batches > 0 ? options.num_batches
+                                              : static_cast<int>(std::clamp(wanted, 10.0, 200.0)));
+  for (double& time : times) time /= static_cast<double>(warm.num_calls);
+  return timing_of(warm, times);
 }
 
 }  // namespace tessera::bench

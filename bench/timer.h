@@ -42,9 +42,23 @@ struct TimerOptions {
   int num_batches = 0;          // timed; 0: enough for `seconds`
   double seconds = 0.15;        // of timed batches, where their number is not given
   double least_batch_us = 500;  // a batch is made long enough for the gaps between graphs to vanish
+  int64_t least_calls = 20;     // in a GPU's batch
 };
 
-// Times calls that walk `num_sets` input sets in turn, at least 20 calls and every set in a batch.
+// A batch that has been recorded and run: its next run loads, compiles and chooses nothing.
+struct WarmBatch {
+  std::shared_ptr<Batch> batch;
+  int64_t num_calls = 0;
+  double batch_us = 0;  // roughly, and never 0
+};
+
+// A batch of calls that walk `num_sets` input sets in turn, every set as often as the others.
+WarmBatch warm_batch(Device device, int64_t num_sets, const Call& call,
+                     const TimerOptions& options);
+// What microseconds of one call, one figure a batch timed, come to.
+Timing timing_of(const WarmBatch& warm, const std::vector<double>& call_times);
+
+// Times such a batch.
 Timing time_calls(Device device, int64_t num_sets, const Call& call, const TimerOptions& options);
 
 // The value a share of the sorted samples lies below: percentile(samples, 0.5) is the median.

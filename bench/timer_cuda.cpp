@@ -2,17 +2,29 @@
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime_api.h>
 
+#include <map>
+
 #include "bench/timer.h"
 #include "core/cuda_check.h"
 
 namespace tessera::bench {
 namespace {
 
+// One stream a device serves all batches, and is kept: what a row remembers of a stream (a vendor's
+// workspace) is then the same for every shape, however many there are.
+cudaStream_t stream_of(Device device) {
+  static std::map<int, cudaStream_t> streams;
+  cudaStream_t& stream = streams[device.index];
+  if (stream == nullptr) {
+    cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "bench: stream");
+  }
+  return stream;
+}
+
 // The current device must be the one the batch was made for.
 class GraphBatch : public Batch {
  public:
-  GraphBatch(int64_t num_calls, const Call& call) {
-    cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "bench: stream");
+  GraphBatch(cudaStream_t stream, int64_t num_calls, const Call& call) : stream_(stream) {
     cuda_check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                "bench: begin capture");
     cudaGraph_t graph = nullptr;
@@ -21,7 +33,6 @@ class GraphBatch : public Batch {
     } catch (...) {
       cudaStreamEndCapture(stream_, &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
-      cudaStreamDestroy(stream_);
       throw;
     }
     cuda_check(cudaStreamEndCapture(stream_, &graph), "bench: end capture");
@@ -34,7 +45,6 @@ class GraphBatch : public Batch {
   ~GraphBatch() override {
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
     cudaGraphExecDestroy(exec_);
-    cudaStreamDestroy(stream_);
   }
 
   // All replays are queued before the first is waited for, so that the host's launch latency
@@ -60,7 +70,7 @@ class GraphBatch : public Batch {
   }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_;
   cudaGraphExec_t exec_ = nullptr;
   std::vector<cudaEvent_t> events_;
 };
@@ -69,7 +79,7 @@ class GraphBatch : public Batch {
 
 std::unique_ptr<Batch> make_cuda_batch(Device device, int64_t num_calls, const Call& call) {
   const DeviceGuard guard(device);
-  return std::make_unique<GraphBatch>(num_calls, call);
+  return std::make_unique<GraphBatch>(stream_of(device), num_calls, call);
 }
 
 }  // namespace tessera::bench

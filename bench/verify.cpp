@@ -119,33 +119,38 @@ std::vector<Tensor> run_on_cpu(const Problem& problem) {
   return storages;
 }
 
-std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instance,
-                   int64_t most_bytes) {
-  if (std::string damage = instance.damage(); !damage.empty()) return damage;
-  const Problem& problem = instance.problem();
+Reference::Reference(const ProblemMaker& maker, RowKey key, const Problem& problem,
+                     int64_t most_bytes) {
   const int64_t num_rows = problem.row_dim.empty() ? 0 : value_of(problem.shape, problem.row_dim);
   const bool is_large = Instance::set_bytes(problem) > most_bytes || problem.flops > kMostFlops;
-  const bool is_sampled = is_large && num_rows > kSampledRows;
-  std::vector<int64_t> rows;
-  Problem part;
-  if (is_sampled) {
+  if (is_large && num_rows > kSampledRows) {
     const Random random{problem.seed};
     for (int64_t i = 0; i < kSampledRows; ++i) {
-      rows.push_back(i == 0 ? 0 : i == 1 ? num_rows - 1 : random.integer(i, 0, num_rows - 1));
+      rows_.push_back(i == 0 ? 0 : i == 1 ? num_rows - 1 : random.integer(i, 0, num_rows - 1));
     }
-    part = take_rows(maker, key, problem, rows);
+    part_ = take_rows(maker, key, problem, rows_);
   }
-  const Problem& held = is_sampled ? part : problem;
-  const std::vector<Tensor> want = run_on_cpu(held);
-  for (size_t i = 0; i < problem.operands.size(); ++i) {
-    if (is_sampled && !problem.operands[i].is_per_row) continue;
+  want_ = run_on_cpu(rows_.empty() ? problem : part_);
+}
+
+std::string Reference::check(const Instance& instance) const {
+  if (std::string damage = instance.damage(); !damage.empty()) return damage;
+  const bool is_sampled = !rows_.empty();
+  const Problem& held = is_sampled ? part_ : instance.problem();
+  for (size_t i = 0; i < held.operands.size(); ++i) {
     // Inputs are compared too: an operation must not write to them.
     const Operand& operand = held.operands[i];
-    const Tensor got = is_sampled ? instance.download_rows(i, rows) : instance.download(i);
-    std::string wrong = compare(operand, got, want[i]);
+    if (is_sampled && !operand.is_per_row) continue;
+    const Tensor got = is_sampled ? instance.download_rows(i, rows_) : instance.download(i);
+    std::string wrong = compare(operand, got, want_[i]);
     if (!wrong.empty()) return wrong;
   }
   return {};
+}
+
+std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instance,
+                   int64_t most_bytes) {
+  return Reference(maker, key, instance.problem(), most_bytes).check(instance);
 }
 
 }  // namespace tessera::bench

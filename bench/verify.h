@@ -18,9 +18,24 @@ std::string compare(const Operand& operand, const TensorView& got, const TensorV
 // Storages of all operands after a run on the CPU.
 std::vector<Tensor> run_on_cpu(const Problem& problem);
 
-// Holds what `instance` has just computed against the CPU, and looks at its guards. Problems of
-// more than `most_bytes`, or of more arithmetic than a CPU does in seconds, whose rows are
+// What the CPU makes of a problem, for any number of implementations to be held against. Problems
+// of more than `most_bytes`, or of more arithmetic than a CPU does in seconds, whose rows are
 // independent are held to 64 of their rows.
+class Reference {
+ public:
+  Reference(const ProblemMaker& maker, RowKey key, const Problem& problem, int64_t most_bytes);
+
+  // Empty, or how what `instance`, of the same problem, has just computed differs; or which of its
+  // guards was written.
+  std::string check(const Instance& instance) const;
+
+ private:
+  std::vector<int64_t> rows_;  // those compared; empty: all
+  Problem part_;               // of these rows alone
+  std::vector<Tensor> want_;
+};
+
+// Both in one.
 std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instance,
                    int64_t most_bytes);
 

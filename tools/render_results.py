@@ -50,14 +50,25 @@ def number(value, digits):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def peers_of(result):
+    """{name: (microseconds, peer's time over ours)}. A bare number has no ratio of its own."""
+    ours = result.get("python_us") or result["us"]
+    return {
+        name: (peer["us"], peer["ratio"]) if isinstance(peer, dict) else (peer, peer / ours)
+        for name, peer in result.get("peers", {}).items()
+    }
+
+
 def results_table(results):
     """One line a result; a column for each peer that any of them has, and the ratio to the best."""
     peers = sorted({name for result in results for name in result.get("peers", {})})
+    has_host = any(result.get("host_us") is not None for result in results)
     head = ["row", "shape", "us (p10-p90)", "TB/s", "% of floor", "mJ"]
+    head += ["host us"] if has_host else []
     head += [f"{name} us" for name in peers] + (["best peer / ours"] if peers else [])
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for result in results:
-        times = result.get("peers", {})
+        timed = peers_of(result)
         joules = result.get("joules")
         cells = [
             f"`{result['row']}`",
@@ -67,11 +78,10 @@ def results_table(results):
             number(result["percent_of_floor"], 1),
             number(None if joules is None else joules * 1e3, 3),
         ]
-        cells += [number(times.get(name), 2) for name in peers]
+        cells += [number(result.get("host_us"), 2)] if has_host else []
+        cells += [number(timed[name][0] if name in timed else None, 2) for name in peers]
         if peers:
-            # Both sides of a ratio come from one process where there is such a figure.
-            ours = result.get("python_us") or result["us"]
-            cells.append(number(min(times.values()) / ours if times else None, 2))
+            cells.append(number(min((ratio for _, ratio in timed.values()), default=None), 2))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tessera/core/error.h"
@@ -47,6 +48,42 @@ TEST(Report, ReadsBackTheTimesItWrote) {
                            "\"peers\": {}", "\"sm_mhz\": 1980", "\"memory_mhz\": null"}) {
     EXPECT_NE(text.str().find(part), std::string::npos) << part << " in\n" << text.str();
   }
+}
+
+// The layout that bench/compare.py adds to and tools/render_results.py reads.
+TEST(Report, WritesAPeerByItsNameAndTheHostsCost) {
+  const std::string path = testing::TempDir() + "tessera_report_peer_test.json";
+  Report report = sample_report();
+  report.results.push_back(report.results[0]);
+  report.results[0].host_us = 1.23456;
+  report.results[0].peer = {"rms_norm_bf16", 3.0, 2.9, 3.1, 1.27891};
+  write_json(report, path);
+  std::ifstream file(path);
+  const auto results = nlohmann::json::parse(file).at("results");
+  const auto want = nlohmann::json::parse(
+      R"({"rms_norm_bf16": {"us": 3.0, "p10": 2.9, "p90": 3.1, "ratio": 1.279}})");
+  EXPECT_EQ(results[0].at("peers"), want);
+  EXPECT_EQ(results[0].at("host_us"), 1.235);
+  EXPECT_EQ(results[1].at("peers"), nlohmann::json::object());
+  EXPECT_TRUE(results[1].at("host_us").is_null());
+}
+
+TEST(Report, PrintsEveryColumnUnderItsHeading) {
+  Report report = sample_report();
+  report.results[0].host_us = 1.23456;
+  report.results[0].peer = {"rms_norm_bf16", 3.0, 2.9, 3.1, 1.27891};
+  std::ostringstream header, line;
+  print_header(report, header);
+  print_result(report.results[0], line);
+  const std::string heading = header.str().substr(header.str().rfind("row  "));
+  EXPECT_EQ(heading.size(), line.str().size());
+  const auto ends_like = [&](const std::string& name, const std::string& value) {
+    const size_t end = heading.find(name) + name.size();
+    EXPECT_EQ(line.str().substr(end - value.size() - 1, value.size() + 1), " " + value) << name;
+  };
+  ends_like("host us", "1.23");
+  ends_like("x peer", "1.279");
+  ends_like("x base", "-");
 }
 
 TEST(Report, SaysWhichFileItCouldNotWriteOrRead) {

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 import xml.dom.minidom
 from pathlib import Path
+from unittest import mock
 
 SOURCE = Path(sys.argv.pop(1) if len(sys.argv) > 1 else ".").resolve()
 RESULT = {
@@ -69,6 +70,36 @@ class ResultTools(unittest.TestCase):
         self.assertNotIn("none", text)
         self.assertEqual(text.count("`rms_norm_sm90_bf16`"), 2)
         self.assertEqual(run("render_results.py", "--check", "--root", self.root).returncode, 0)
+
+    def test_a_peer_timed_in_turns_brings_its_own_ratio(self):
+        peers = {"rms_norm_bf16": {"us": 3.0, "ratio": 1.47}, "torch": {"us": 5.0, "ratio": 2.5}}
+        alone = dict(RESULT, row="rms_norm_bf16", peers={})
+        results = [dict(RESULT, host_us=1.256, peers=peers), alone]
+        self.json.write_text(json.dumps(dict(DATA, results=results)))
+        rendered = run("render_results.py", "--root", self.root)
+        self.assertEqual(rendered.returncode, 0, rendered.stderr)
+        text = self.page.read_text()
+        self.assertIn("| mJ | host us | rms_norm_bf16 us | torch us | best peer / ours |", text)
+        self.assertIn("| 0.500 | 1.26 | 3.00 | 5.00 | 1.47 |", text)
+        self.assertIn("| 0.500 | - | - | - | - |", text)
+
+    def test_compare_adds_its_peers_to_those_of_the_bench(self):
+        in_turns = {"us": 3.0, "p10": 2.9, "p90": 3.1, "ratio": 1.47}
+        first = dict(RESULT, peers={"rms_norm_bf16": in_turns})
+        second = dict(RESULT, row="rms_norm_bf16", us=4.0, peers={})
+        self.json.write_text(json.dumps(dict(DATA, results=[first, second])))
+        timed = {name: RESULT[name] for name in ("workload", "dtype", "shape")}
+        timed.update(op="rms_norm", us={"tessera": 2.5, "torch": 5.0})
+        absent = ("torch", "torch.nn", "torch.nn.functional", "tessera")
+        with mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in absent}), \
+                mock.patch.object(sys, "path", [str(SOURCE / "bench"), *sys.path]):
+            import compare  # neither PyTorch nor a GPU has a part in merging
+            compare.merge(self.json, [timed], None)
+        first, second = json.loads(self.json.read_text())["results"]
+        self.assertEqual(first["python_us"], 2.5)
+        want = {"rms_norm_bf16": in_turns, "torch": {"us": 5.0, "ratio": 2.0}}
+        self.assertEqual(first["peers"], want)
+        self.assertEqual(second["peers"], {"torch": {"us": 5.0, "ratio": 1.25}})
 
     def test_a_changed_result_makes_check_fail(self):
         run("render_results.py", "--root", self.root)

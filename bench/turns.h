@@ -1,0 +1,25 @@
+// Two rows timed in turns, so that both meet the GPU in the same state: hot, and at its power
+// limit. SPDX-License-Identifier: MIT
+#pragma once
+
+#include "bench/timer.h"
+
+namespace tessera::bench {
+
+struct TurnOptions {
+  int num_rounds = 7;     // a turn each
+  double turn_us = 30e3;  // replays of a batch for about so long, at least one
+  int num_batches = 0;    // replays in a turn; 0: enough for `turn_us`
+};
+
+struct Turns {
+  Timing ours;  // over the batches of all turns
+  Timing peer;
+  double ratio = 0;  // median over the rounds of the peer's time over ours; above 1: ours is faster
+};
+
+// One round is not counted. Who begins changes from round to round: what one leaves behind, heat or
+// a lowered clock, then meets both alike.
+Turns time_in_turns(const WarmBatch& ours, const WarmBatch& peer, const TurnOptions& options);
+
+}  // namespace tessera::bench
