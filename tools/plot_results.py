@@ -21,8 +21,8 @@ def bars_of(result):
     """(name, microseconds, per cent of the floor), ours first."""
     floor_us = result["us"] * result["percent_of_floor"] / 100
     bars = [("tessera", result["us"], result["percent_of_floor"])]
-    for name, us in sorted(result.get("peers", {}).items()):
-        bars.append((name, us, 100 * floor_us / us if us else 0))
+    for name, peer in sorted(result.get("peers", {}).items()):
+        bars.append((name, peer["us"], 100 * floor_us / peer["us"] if peer["us"] else 0))
     return bars
 
 

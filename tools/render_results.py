@@ -50,15 +50,6 @@ def number(value, digits):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def peers_of(result):
-    """{name: (microseconds, peer's time over ours)}. A bare number has no ratio of its own."""
-    ours = result.get("python_us") or result["us"]
-    return {
-        name: (peer["us"], peer["ratio"]) if isinstance(peer, dict) else (peer, peer / ours)
-        for name, peer in result.get("peers", {}).items()
-    }
-
-
 def results_table(results):
     """One line a result; a column for each peer that any of them has, and the ratio to the best."""
     peers = sorted({name for result in results for name in result.get("peers", {})})
@@ -68,7 +59,7 @@ def results_table(results):
     head += [f"{name} us" for name in peers] + (["best peer / ours"] if peers else [])
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for result in results:
-        timed = peers_of(result)
+        timed = result.get("peers", {})
         joules = result.get("joules")
         cells = [
             f"`{result['row']}`",
@@ -79,9 +70,9 @@ def results_table(results):
             number(None if joules is None else joules * 1e3, 3),
         ]
         cells += [number(result.get("host_us"), 2)] if has_host else []
-        cells += [number(timed[name][0] if name in timed else None, 2) for name in peers]
+        cells += [number(timed.get(name, {}).get("us"), 2) for name in peers]
         if peers:
-            cells.append(number(min((ratio for _, ratio in timed.values()), default=None), 2))
+            cells.append(number(min((p["ratio"] for p in timed.values()), default=None), 2))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
