@@ -11,7 +11,6 @@ void launch_gemm_f32_unaligned(const GemmArgs& args, const Context& ctx) {
   launch_simt_chosen<false>(args, ctx);
 }
 template void launch_gemm_f32_tile<SimtWide>(const GemmArgs&, const Context&);
-template void launch_gemm_f32_tile<SimtWideLoose>(const GemmArgs&, const Context&);
-template void launch_gemm_f32_tile<SimtWideFlat>(const GemmArgs&, const Context&);
+template void launch_gemm_f32_tile<SimtWideDeep>(const GemmArgs&, const Context&);
 
 }  // namespace tessera::kernels

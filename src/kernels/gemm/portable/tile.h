@@ -48,9 +48,6 @@ struct SimtTile {
   int warps_m;
   int warps_n;
   int k;  // a step, a multiple of 8
-  int steps_per_barrier;
-  int walk_n;         // columns of a thread that its walk takes together
-  int first_deposit;  // the k of a step at which the first of the next is stored
   int min_blocks;
 
   constexpr int num_threads() const { return 32 * warps_m * warps_n; }
@@ -58,27 +55,20 @@ struct SimtTile {
   constexpr int strip_n() const { return 32 * warps_n; }
   constexpr int m() const { return quads_m * strip_m(); }
   constexpr int n() const { return quads_n * strip_n(); }
-  // In shared memory: those being read between two barriers, one begun early, those being written.
-  constexpr int num_steps() const { return 2 * steps_per_barrier + 1; }
   bool operator==(const SimtTile&) const = default;
 };
 
-// `walk_n` and `first_deposit` are what leaves the fewest conflicts of register banks; the machine
-// code tells.
-struct SimtLarge {  // 128 x 128, 16 x 8 a thread
-  static constexpr SimtTile kShape{4, 2, 2, 2, 8, 1, 4, 2, 2};
+struct SimtLarge {  // 128 x 128, 8 x 16 a thread
+  static constexpr SimtTile kShape{2, 4, 4, 1, 8, 2};
 };
-struct SimtWide {  // 128 x 256, 16 x 8 a thread
-  static constexpr SimtTile kShape{4, 2, 2, 4, 8, 1, 1, 1, 1};
+struct SimtWide {  // 128 x 256, 8 x 16 a thread
+  static constexpr SimtTile kShape{2, 4, 4, 2, 8, 1};
 };
-struct SimtWideFlat {  // 128 x 256, 8 x 16 a thread
-  static constexpr SimtTile kShape{2, 4, 4, 2, 8, 1, 1, 2, 1};
-};
-struct SimtWideLoose {  // the same with a third of the barriers
-  static constexpr SimtTile kShape{2, 4, 4, 2, 8, 3, 1, 2, 1};
+struct SimtWideDeep {  // the same with fewer barriers
+  static constexpr SimtTile kShape{2, 4, 4, 2, 16, 1};
 };
 struct SimtSmall {  // 32 x 64, 4 x 4 a thread
-  static constexpr SimtTile kShape{1, 1, 2, 2, 16, 1, 1, 2, 4};
+  static constexpr SimtTile kShape{1, 1, 2, 2, 16, 4};
 };
 
 // `batch` products of m x n.
