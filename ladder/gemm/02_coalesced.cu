@@ -7,7 +7,7 @@
 //            ms, 8.4 TFLOPS at most. A block of 4 x 8 outputs draws 12 rows of 16 KB from L2, 103
 //            GB in all; at about 6 TB/s that is 17 ms more, partly beside it: 4 to 7 TFLOPS, ten
 //            times 01.
-// Measured   not measured yet
+// Measured   46450 us, 2.96 TFLOPS, 5.8 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio
 // Profiled   not profiled yet
 // Needs      Any m, n, k.

@@ -7,7 +7,7 @@
 // Predicted  L2 delivers 64 rows of 16 KB for 1024 outputs: 17 GB, not 103. But a product still
 //            reads 2 words of shared memory, the same path as L1: 16.4 ms, 8.4 TFLOPS at most, as
 //            before. So 1.2 to 1.7 times step 02: the tile saves traffic, not instructions.
-// Measured   not measured yet
+// Measured   20220 us, 6.80 TFLOPS, 13.4 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   lts__t_sectors_op_read.sum
 // Profiled   not profiled yet
 // Needs      Any m, n, k; what lies outside counts as zero.

@@ -8,7 +8,7 @@
 // Predicted  64 FFMA and 16 LDS of a warp take 80 issue slots, so at most 80 % of 66.9 TFLOPS, if
 //            loads from L2 and the two barriers of every 8 k were free. They are not, and only a
 //            second block on the SM hides them: 30 to 40 TFLOPS, five times step 03.
-// Measured   not measured yet
+// Measured   4359 us, 31.53 TFLOPS, 62.0 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   smsp__inst_executed_pipe_lsu.sum
 // Profiled   not profiled yet
 // Needs      Any m, n, k; what lies outside counts as zero.

@@ -7,7 +7,7 @@
 //            step 04 spent on them go to multiply-adds.
 // Predicted  For each k 64 FFMA and 4 LDS take 68 slots, where 80 were needed: at most 94 % of 66.9
 //            TFLOPS. The wait for global memory before each tile stays: 40 to 48 TFLOPS.
-// Measured   not measured yet
+// Measured   3390 us, 40.54 TFLOPS, 79.7 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   smsp__inst_executed_pipe_lsu.sum
 // Profiled   not profiled yet
 // Needs      m and n multiples of 128, k of 16.

@@ -8,7 +8,7 @@
 //            registers.
 // Predicted  What remains are 68 slots for 64 products, the transposing stores and conflicts of
 //            register banks: 50 to 56 TFLOPS, level with cuBLAS, which uses the same units.
-// Measured   not measured yet
+// Measured   3056 us, 44.97 TFLOPS, 88.4 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active
 // Profiled   not profiled yet
 // Needs      m and n multiples of 128, k of 16.

@@ -10,7 +10,7 @@
 //            about 200 at the two thirds of it that mma.sync reaches on Hopper. But tiles still
 //            come in between two barriers, and two blocks an SM hide half of that: 250 to 350
 //            TFLOPS.
-// Measured   not measured yet
+// Measured   681.5 us, 201.70 TFLOPS, 30.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__data_bank_conflicts_pipe_lsu.sum
 // Profiled   not profiled yet
 // Needs      m and n multiples of 128, k of 64.

@@ -8,7 +8,7 @@
 // Predicted  A tile is 4 x 128 clocks of ldmatrix beside 4 x 200 of mma.sync, on two blocks in
 //            turn: the tensor pipe is the limit, at two thirds of 989: 500 to 600 TFLOPS. Beyond
 //            that the instruction itself must change.
-// Measured   not measured yet
+// Measured   389.4 us, 352.90 TFLOPS, 53.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   not profiled yet
 // Needs      m and n multiples of 128, k of 64.

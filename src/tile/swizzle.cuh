@@ -15,6 +15,14 @@ enum class Swizzle : uint8_t { none, b32, b64, b128 };
 // swizzle a slab is one 16-byte column.
 constexpr int span_bytes(Swizzle swizzle) { return 16 << static_cast<int>(swizzle); }
 
+// The swizzle whose rows are `bytes` wide: 16, 32, 64 or 128.
+constexpr Swizzle swizzle_of_span(int bytes) {
+  return bytes == 128  ? Swizzle::b128
+         : bytes == 64 ? Swizzle::b64
+         : bytes == 32 ? Swizzle::b32
+                       : Swizzle::none;
+}
+
 // The pattern repeats after this many bytes, and the tile must be aligned to them.
 constexpr int repeat_bytes(Swizzle swizzle) {
   return swizzle == Swizzle::none ? 128 : 8 * span_bytes(swizzle);

@@ -13,6 +13,8 @@ namespace {
 constexpr Swizzle kSwizzles[] = {Swizzle::none, Swizzle::b32, Swizzle::b64, Swizzle::b128};
 
 static_assert(span_bytes(Swizzle::b128) == 128 && repeat_bytes(Swizzle::b128) == 1024);
+static_assert(swizzle_of_span(128) == Swizzle::b128 && swizzle_of_span(64) == Swizzle::b64);
+static_assert(swizzle_of_span(32) == Swizzle::b32 && swizzle_of_span(16) == Swizzle::none);
 static_assert(span_bytes(Swizzle::b32) == 32 && repeat_bytes(Swizzle::b32) == 256);
 
 TEST(SwizzleTest, EachRepeatIsPermutedWithinItself) {

@@ -65,10 +65,8 @@ struct Sm90Consumer {
   // 16 rows of out by kOutCols columns, through shared memory, in boxes of kBoxCols columns.
   template <int kOutCols>
   __device__ void store_box_by_box(const float (&d)[kRegs], BlockPlace at, int lane) const {
-    constexpr int kBoxCols = kOutCols % 64 == 0 ? 64 : kOutCols % 32 == 0 ? 32 : 16;
-    constexpr tile::Swizzle kBox = kBoxCols == 64   ? tile::Swizzle::b128
-                                   : kBoxCols == 32 ? tile::Swizzle::b64
-                                                    : tile::Swizzle::b32;
+    constexpr int kBoxCols = store_box_cols(kOutCols);
+    constexpr tile::Swizzle kBox = tile::swizzle_of_span(2 * kBoxCols);
     const uint32_t buffers =
         shared + (4 * warpgroup + threadIdx.x % 128 / 32) * kStoreBuffers * kStoreBytes;
     const tile::MatrixRow row = tile::matrix_row_16x32(lane);

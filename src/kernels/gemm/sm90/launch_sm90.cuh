@@ -24,7 +24,7 @@ inline CUtensorMap operand_map(const TensorView& t, int box_rows, int box_slabs)
 }
 
 // out [batch, m, columns] in boxes of 16 rows.
-inline CUtensorMap out_map(const TensorView& t, int box_cols, tile::Swizzle swizzle) {
+inline CUtensorMap out_map(const TensorView& t, int box_cols) {
   const bool is_batched = t.rank == 3;
   return tile::make_tensor_map(
       {.data = t.data,
@@ -33,14 +33,7 @@ inline CUtensorMap out_map(const TensorView& t, int box_cols, tile::Swizzle swiz
        .dims = {t.size(-1), t.size(-2), is_batched ? t.size(0) : 1},
        .strides = {1, t.stride(-2), is_batched ? t.stride(0) : t.stride(-2)},
        .box = {box_cols, 16, 1},
-       .swizzle = swizzle});
-}
-
-constexpr int box_cols(int out_cols) {
-  return out_cols % 64 == 0 ? 64 : out_cols % 32 == 0 ? 32 : 16;
-}
-constexpr tile::Swizzle box_swizzle(int cols) {
-  return cols == 64 ? tile::Swizzle::b128 : cols == 32 ? tile::Swizzle::b64 : tile::Swizzle::b32;
+       .swizzle = tile::swizzle_of_span(2 * box_cols)});
 }
 
 template <class T, class Tile>
@@ -50,8 +43,7 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   p.b = plan.shares_b ? operand_map(args.b, Tile::kCols / 2, 1)
                       : operand_map(args.b, Tile::kCols, Tile::kSlabs);
   if (plan.layout.store_bytes > 0) {
-    const int cols = box_cols(args.is_gated ? Tile::kCols / 2 : Tile::kCols);
-    p.out = out_map(args.out, cols, box_swizzle(cols));
+    p.out = out_map(args.out, store_box_cols(args.is_gated ? Tile::kCols / 2 : Tile::kCols));
   }
   p.epilogue = epilogue_params(args);
   p.layout = plan.layout;

@@ -41,6 +41,11 @@ inline constexpr int kMaxStages = 24;
 inline constexpr int kStoreBytes = 16 * 128;
 inline constexpr int kStoreBuffers = 2;
 
+// The columns of one staged box: the widest that divides the columns of a tile's results.
+constexpr int store_box_cols(int out_cols) {
+  return out_cols % 64 == 0 ? 64 : out_cols % 32 == 0 ? 32 : 16;
+}
+
 // Offsets in shared memory. The slots of A come first: where they hold fewer than 64 rows, wgmma
 // reads on into what follows, and what it makes of that belongs to rows that nobody stores.
 struct Sm90Layout {
