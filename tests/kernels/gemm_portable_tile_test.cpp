@@ -32,11 +32,12 @@ TEST(MmaTiles, FitTheInstructionsAndEveryChip) {
 }
 
 TEST(SimtTiles, FitEveryChip) {
-  for (const SimtTile& tile :
-       {SimtLarge::kShape, SimtWide::kShape, SimtWideDeep::kShape, SimtSmall::kShape}) {
+  for (const SimtTile& tile : {SimtLarge::kShape, SimtWide::kShape, SimtSmall::kShape}) {
     SCOPED_TRACE(testing::Message() << tile.m() << " x " << tile.n() << " x " << tile.k);
-    EXPECT_LE(2 * tile.k * (tile.m() + tile.n() + 8) * 4, 99 * 1024);
+    EXPECT_LE(tile.min_blocks * tile.num_steps() * tile.k * (tile.m() + tile.n() + 4) * 4,
+              99 * 1024);
     EXPECT_LE(tile.strip_m() * tile.n() * 4, 99 * 1024);
+    EXPECT_EQ(4 * tile.quads_n % tile.walk_n, 0);
     EXPECT_EQ(tile.m() * tile.k % (4 * tile.num_threads()), 0);
     EXPECT_EQ(tile.n() * tile.k % (4 * tile.num_threads()), 0);
   }
@@ -57,9 +58,11 @@ TEST(MmaTileChoice, IsNarrowForAFewRows) {
 }
 
 TEST(SimtTileChoice, IsLargeOnceLargeTilesFillTheChip) {
-  EXPECT_EQ(choose_simt_tile({4096, 4096, 1}, kNumSms), SimtLarge::kShape);
-  EXPECT_EQ(choose_simt_tile({1024, 1024, 1}, kNumSms), SimtSmall::kShape);
-  EXPECT_EQ(choose_simt_tile({1024, 1024, 3}, kNumSms), SimtLarge::kShape);
+  EXPECT_EQ(choose_simt_tile({4096, 4096, 1}, kNumSms, true), SimtWide::kShape);
+  EXPECT_EQ(choose_simt_tile({4096, 4096, 1}, kNumSms, false), SimtLarge::kShape);
+  EXPECT_EQ(choose_simt_tile({2 * 128 * kNumSms, 128, 1}, kNumSms, true), SimtLarge::kShape);
+  EXPECT_EQ(choose_simt_tile({1024, 1024, 1}, kNumSms, true), SimtSmall::kShape);
+  EXPECT_EQ(choose_simt_tile({1024, 1024, 3}, kNumSms, true), SimtWide::kShape);
 }
 
 TEST(TileCounts, CoverRaggedProducts) {

@@ -29,9 +29,6 @@ constexpr Row<GemmArgs> kRows[] = {
     row(DType::f16, DType::i8, &launch_gemm_mma<F16>, &accepts_aligned),
     row(DType::f32, DType::f32, &launch_gemm_mma<float>, &accepts_tf32, "f32_tf32"),
     row(DType::f32, DType::f32, &launch_gemm_f32, &accepts_aligned),
-    row(DType::f32, DType::f32, &launch_gemm_f32_tile<SimtWide>, &accepts_aligned, "f32_128x256x8"),
-    row(DType::f32, DType::f32, &launch_gemm_f32_tile<SimtWideDeep>, &accepts_aligned,
-        "f32_128x256x16"),
 
     row(DType::bf16, DType::bf16, &launch_gemm_mma_unaligned<Bf16>, &accepts_any, "bf16_unaligned"),
     row(DType::bf16, DType::f32, &launch_gemm_mma_unaligned<Bf16>, &accepts_any,

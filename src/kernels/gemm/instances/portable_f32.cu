@@ -10,7 +10,5 @@ void launch_gemm_f32(const GemmArgs& args, const Context& ctx) {
 void launch_gemm_f32_unaligned(const GemmArgs& args, const Context& ctx) {
   launch_simt_chosen<false>(args, ctx);
 }
-template void launch_gemm_f32_tile<SimtWide>(const GemmArgs&, const Context&);
-template void launch_gemm_f32_tile<SimtWideDeep>(const GemmArgs&, const Context&);
 
 }  // namespace tessera::kernels

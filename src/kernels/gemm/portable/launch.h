@@ -16,7 +16,5 @@ void launch_gemm_mma_unaligned(const GemmArgs& args, const Context& ctx);
 // By CUDA cores.
 void launch_gemm_f32(const GemmArgs& args, const Context& ctx);
 void launch_gemm_f32_unaligned(const GemmArgs& args, const Context& ctx);
-template <class Tile>  // whatever the size of the product
-void launch_gemm_f32_tile(const GemmArgs& args, const Context& ctx);
 
 }  // namespace tessera::kernels

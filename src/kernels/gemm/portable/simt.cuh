@@ -10,102 +10,171 @@
 
 namespace tessera::kernels {
 
-// One operand's step of k, turned: [kDepth][rows], so that a thread's rows at one k are one load.
-// A line is 4 floats longer than the rows: the two chunks of k of 16 rows that a warp stores at
-// once then fall into different banks.
-template <int kRows, int kDepth>
-struct TurnedTile {
-  static constexpr int kLine = kRows + 4;
-  alignas(16) float values[kDepth * kLine];
+// Steps of k in shared memory, turned: a line holds the rows of a and then those of b at one k, so
+// that a thread's rows are a few loads. The gap between a and b sets the lines of k and k + 4 apart
+// by 16 banks: the two chunks of k of 16 rows that a warp stores at once then fall into all 32.
+template <SimtTile kTile>
+struct SimtRing {
+  static constexpr int kFirstOfB = kTile.m() + 4;
+  static constexpr int kLine = kFirstOfB + kTile.n();
+  static constexpr int kStepBytes = 4 * kTile.k * kLine;
+  static constexpr int kBytes = kTile.num_steps() * kStepBytes;
+  static_assert(kLine % 8 == 4 && kTile.k % 8 == 0);
+  alignas(16) float values[kBytes / 4];
+};
+template <SimtTile kTile>
+union SimtShared {
+  SimtRing<kTile> ring;
+  StagedTile<kTile.strip_m(), kTile.n()> out;
 };
 
-// Brings kRows rows by kDepth of k from global to shared memory, four elements of k at a time,
-// through registers. Two lanes read the 32 bytes of a sector.
-template <int kRows, int kDepth, int kThreads, bool kIsAligned>
+// A step of the ring, from its first on. Its offset is the same in all threads of a block; counted
+// in bytes, it goes as it is into the addresses of loads and stores.
+template <SimtTile kTile>
+class RingPlace {
+ public:
+  // What stands there for `in_first_step` of the first step.
+  __device__ float* at(float* in_first_step) const {
+    return reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(in_first_step) + offset_);
+  }
+  __device__ void advance() {
+    constexpr int kStepBytes = SimtRing<kTile>::kStepBytes;
+    offset_ = offset_ == SimtRing<kTile>::kBytes - kStepBytes ? 0 : offset_ + kStepBytes;
+  }
+
+ private:
+  int offset_ = 0;
+};
+
+// Brings kRows rows of one operand by the k of a step from global to shared memory, four elements
+// of k at a time, through registers. Two lanes read the 32 bytes of a sector.
+template <SimtTile kTile, int kRows, bool kIsAligned>
 class TurningLoader {
+  static constexpr int kThreads = kTile.num_threads();
   static constexpr int kHalf = kThreads / 2;  // rows read at once
-  static constexpr int kQuads = kRows * kDepth / 4 / kThreads;
   static constexpr int kOwnRows = kRows > kHalf ? kRows / kHalf : 1;
-  static_assert(kDepth % 8 == 0 && kRows * kDepth % (4 * kThreads) == 0);
+  static constexpr int kLine = SimtRing<kTile>::kLine;
+  static_assert(kRows * kTile.k % (4 * kThreads) == 0);
   static_assert(kRows % kHalf == 0 || kHalf % kRows == 0);
 
  public:
-  using Turned = TurnedTile<kRows, kDepth>;
+  static constexpr int kQuads = kRows * kTile.k / 4 / kThreads;
 
-  // Rows beyond the last are the last again: what comes of them is not stored.
-  __device__ TurningLoader(const float* data, int64_t stride, int num_rows, unsigned thread)
-      : row_(static_cast<int>(thread / 2 % kRows)),
-        depth_(static_cast<int>(thread / 2 / kRows * 8 + thread % 2 * 4)) {
+  // `first` is the operand's first row in the ring's first line. Rows beyond the last are the last
+  // again: what comes of them is not stored.
+  __device__ TurningLoader(float* first, const float* data, int64_t stride, int num_rows,
+                           unsigned thread) {
+    const int row = static_cast<int>(thread / 2 % kRows);
+    depth_ = static_cast<int>(thread / 2 / kRows * 8 + thread % 2 * 4);
+    target_ = first + depth_ * kLine + row;
     TESSERA_UNROLL
     for (int i = 0; i < kOwnRows; ++i) {
-      source_[i] = data + min(row_ + i * kHalf, num_rows - 1) * stride + depth_;
+      source_[i] = data + min(row + i * kHalf, num_rows - 1) * stride + depth_;
     }
   }
 
-  // Reads the next step into registers. `k_left` elements of k remain, the step's own included;
-  // the rest of the step is zeros. The whole step is the same question for all threads of a block.
-  __device__ void fetch(int k_left) {
-    if (k_left >= kDepth) {
-      fetch_whole();
+  // Reads quad i of a step into registers. `k_left` elements of k remain, the step's own included;
+  // if the step is not whole, zeros stand for what lies beyond.
+  template <bool kIsWhole>
+  __device__ void fetch(int i, int k_left) {
+    const float* at = source_[i % kOwnRows] + depth_of(i);
+    if constexpr (kIsWhole && kIsAligned) {
+      *reinterpret_cast<float4*>(values_[i]) = *reinterpret_cast<const float4*>(at);
     } else {
-      fetch_part(k_left - depth_);
-    }
-    TESSERA_UNROLL
-    for (int i = 0; i < kOwnRows; ++i) source_[i] += kDepth;
-  }
-
-  __device__ void deposit(Turned& tile) const {
-    TESSERA_UNROLL
-    for (int i = 0; i < kQuads; ++i) {
-      float* at =
-          tile.values + (depth_ + depth_of(i)) * Turned::kLine + row_ + i % kOwnRows * kHalf;
       TESSERA_UNROLL
-      for (int e = 0; e < 4; ++e) at[e * Turned::kLine] = values_[i][e];
+      for (int e = 0; e < 4; ++e) {
+        values_[i][e] = kIsWhole || depth_ + depth_of(i) + e < k_left ? at[e] : 0.0f;
+      }
     }
+  }
+  __device__ void deposit(int i, const RingPlace<kTile>& place) const {
+    float* at = place.at(target_) + depth_of(i) * kLine + i % kOwnRows * kHalf;
+    TESSERA_UNROLL
+    for (int e = 0; e < 4; ++e) at[e * kLine] = values_[i][e];
+  }
+  __device__ void advance() {
+    TESSERA_UNROLL
+    for (int i = 0; i < kOwnRows; ++i) source_[i] += kTile.k;
   }
 
  private:
   // Chunk i beside the first: all rows, then the next depth.
   __device__ static constexpr int depth_of(int i) { return kHalf * i / kRows * 8; }
 
-  __device__ void fetch_whole() {
-    TESSERA_UNROLL
-    for (int i = 0; i < kQuads; ++i) {
-      const float* at = source_[i % kOwnRows] + depth_of(i);
-      if constexpr (kIsAligned) {
-        *reinterpret_cast<float4*>(values_[i]) = *reinterpret_cast<const float4*>(at);
-      } else {
-        TESSERA_UNROLL
-        for (int e = 0; e < 4; ++e) values_[i][e] = at[e];
-      }
-    }
-  }
-  __device__ void fetch_part(int k_left) {
-    TESSERA_UNROLL
-    for (int i = 0; i < kQuads; ++i) {
-      TESSERA_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const int depth = depth_of(i) + e;
-        values_[i][e] = depth < k_left ? source_[i % kOwnRows][depth] : 0.0f;
-      }
-    }
-  }
-
-  int row_;
   int depth_;
+  float* target_;  // of the first quad, in the ring's first step
   const float* source_[kOwnRows];
   alignas(16) float values_[kQuads][4];
 };
 
-template <SimtTile kTile>
-struct SimtStage {
-  TurnedTile<kTile.m(), kTile.k> a;
-  TurnedTile<kTile.n(), kTile.k> b;
-};
-template <SimtTile kTile>
-union SimtShared {
-  SimtStage<kTile> stages[2];
-  StagedTile<kTile.strip_m(), kTile.n()> out;
+// Both operands: the quads of a and then those of b.
+template <SimtTile kTile, bool kIsAligned>
+class StepLoader {
+  using Ring = SimtRing<kTile>;
+  using LoaderA = TurningLoader<kTile, kTile.m(), kIsAligned>;
+  using LoaderB = TurningLoader<kTile, kTile.n(), kIsAligned>;
+
+ public:
+  static constexpr int kQuads = LoaderA::kQuads + LoaderB::kQuads;
+
+  __device__ StepLoader(float* ring, const PortableGemmParams& p, const float* a, const float* b,
+                        int rows_of_a, int rows_of_b)
+      : a_(ring, a, p.a_stride, rows_of_a, threadIdx.x),
+        b_(ring + Ring::kFirstOfB, b, p.b_stride, rows_of_b, threadIdx.x),
+        k_left_(p.k) {}
+
+  // Elements of k not yet read; negative once reading has gone beyond the end.
+  __device__ int k_left() const { return k_left_; }
+
+  // Leaves the first steps in the ring and the one behind them in registers.
+  __device__ void start() {
+    TESSERA_UNROLL
+    for (int step = 0; step <= kTile.steps_per_barrier; ++step) {
+      fetch_all();
+      TESSERA_UNROLL
+      for (int i = 0; i < kQuads; ++i) deposit(i);
+      place_.advance();
+    }
+    fetch_all();
+  }
+
+  template <bool kIsWhole>
+  __device__ void fetch(int i) {
+    if (i < LoaderA::kQuads) {
+      a_.template fetch<kIsWhole>(i, k_left_);
+    } else {
+      b_.template fetch<kIsWhole>(i - LoaderA::kQuads, k_left_);
+    }
+  }
+  __device__ void deposit(int i) const {
+    if (i < LoaderA::kQuads) {
+      a_.deposit(i, place_);
+    } else {
+      b_.deposit(i - LoaderA::kQuads, place_);
+    }
+  }
+  // Behind the last quad of a step, deposited and fetched.
+  __device__ void advance() {
+    place_.advance();
+    advance_sources();
+  }
+
+ private:
+  __device__ void fetch_all() {
+    TESSERA_UNROLL
+    for (int i = 0; i < kQuads; ++i) fetch<false>(i);
+    advance_sources();
+  }
+  __device__ void advance_sources() {
+    a_.advance();
+    b_.advance();
+    k_left_ -= kTile.k;
+  }
+
+  LoaderA a_;
+  LoaderB b_;
+  int k_left_;
+  RingPlace<kTile> place_;
 };
 
 // A thread's part of a tile. The lanes of a warp are 4 along m and 8 along n, numbered so that of
@@ -117,28 +186,35 @@ class ThreadProduct {
   static constexpr int kN = 4 * kTile.quads_n;
 
  public:
-  __device__ explicit ThreadProduct(unsigned thread) {
+  __device__ ThreadProduct(float* ring, unsigned thread) {
     const int lane = static_cast<int>(thread % 32);
     const int warp = static_cast<int>(thread / 32);
     row_ = warp / kTile.warps_n * 16 + 4 * (lane / 2 % 2 + lane / 8 % 2 * 2);
     col_ = warp % kTile.warps_n * 32 + 4 * (lane % 2 + lane / 4 % 2 * 2 + lane / 16 * 4);
+    a_source_ = ring + row_;
+    b_source_ = ring + SimtRing<kTile>::kFirstOfB + col_;
   }
 
-  __device__ void load(const SimtStage<kTile>& stage, int depth, int buffer) {
-    load_quads(stage.a, kTile.strip_m(), row_, depth, a_[buffer]);
-    load_quads(stage.b, kTile.strip_n(), col_, depth, b_[buffer]);
+  // Loads the factors of one k of the step in hand, in the order in which the walk asks for them.
+  __device__ void load(int depth, int buffer) {
+    const int line = depth * SimtRing<kTile>::kLine;
+    load_quads(place_.at(b_source_) + line, kTile.strip_n(), 0, 1, b_[buffer]);
+    load_quads(place_.at(a_source_) + line, kTile.strip_m(), 0, kTile.quads_m, a_[buffer]);
+    load_quads(place_.at(b_source_) + line, kTile.strip_n(), 1, kTile.quads_n, b_[buffer]);
   }
+  __device__ void advance() { place_.advance(); }
 
-  // The outer product of one k. The walk turns at the end of each column, so that each product
-  // shares a factor with the one before: the register file then delivers two operands, not three.
+  // The outer product of one k: along m, a few columns at once. From one product to the next only
+  // one factor changes, so the register file delivers two operands, not three.
   __device__ void multiply(int buffer) {
+    constexpr int kWalk = kTile.walk_n;
     TESSERA_UNROLL
-    for (int j = 0; j < kN; ++j) {
-      TESSERA_UNROLL
-      for (int step = 0; step < kM; ++step) {
-        const int i = j % 2 == 0 ? step : kM - 1 - step;
-        d_[i][j] = fmaf(a_[buffer][i], b_[buffer][j], d_[i][j]);
-      }
+    for (int step = 0; step < kM * kN; ++step) {
+      const int across = step / kWalk;  // rows done, in this strip of columns and those before
+      const int strip = across / kM;
+      const int i = strip % 2 == 0 ? across % kM : kM - 1 - across % kM;
+      const int j = strip * kWalk + (across % 2 == 0 ? step % kWalk : kWalk - 1 - step % kWalk);
+      d_[i][j] = fmaf(a_[buffer][i], b_[buffer][j], d_[i][j]);
     }
   }
 
@@ -161,13 +237,12 @@ class ThreadProduct {
   }
 
  private:
-  template <int kRows, int kDepth, int kCount>
-  __device__ static void load_quads(const TurnedTile<kRows, kDepth>& tile, int strip, int first,
-                                    int depth, float (&out)[kCount]) {
+  template <int kCount>
+  __device__ static void load_quads(const float* at, int strip, int first, int last,
+                                    float (&out)[kCount]) {
     TESSERA_UNROLL
-    for (int q = 0; q < kCount / 4; ++q) {
-      const float4 quad = *reinterpret_cast<const float4*>(
-          tile.values + depth * TurnedTile<kRows, kDepth>::kLine + q * strip + first);
+    for (int q = first; q < last; ++q) {
+      const float4 quad = *reinterpret_cast<const float4*>(at + q * strip);
       out[4 * q] = quad.x;
       out[4 * q + 1] = quad.y;
       out[4 * q + 2] = quad.z;
@@ -177,22 +252,51 @@ class ThreadProduct {
 
   int row_;  // of the first quad, in the tile
   int col_;
+  float* a_source_;  // in the ring's first line
+  float* b_source_;
+  RingPlace<kTile> place_;
   float a_[2][kM];
   float b_[2][kN];
   float d_[kM][kN] = {};
 };
 
+// One step of k. A quad of the step to come is stored and, one k later, its registers are filled
+// anew: spread over the k, neither holds up the multiplications around it, and what was read has
+// most of a step to arrive.
+template <bool kIsWhole, SimtTile kTile, bool kIsAligned>
+__device__ void multiply_step(StepLoader<kTile, kIsAligned>& loader,
+                              ThreadProduct<kTile>& product) {
+  constexpr int kFirstDeposit = kTile.first_deposit;
+  constexpr int kFirstFetch = kFirstDeposit + 1;
+  constexpr int kQuads = StepLoader<kTile, kIsAligned>::kQuads;
+  static_assert(kFirstFetch + kQuads <= kTile.k);
+  TESSERA_UNROLL
+  for (int depth = 0; depth < kTile.k; ++depth) {
+    if (depth == kTile.k - 1) product.advance();
+    product.load((depth + 1) % kTile.k, (depth + 1) % 2);
+    if (kFirstDeposit <= depth && depth < kFirstDeposit + kQuads) {
+      loader.deposit(depth - kFirstDeposit);
+    }
+    if (kFirstFetch <= depth && depth < kFirstFetch + kQuads) {
+      loader.template fetch<kIsWhole>(depth - kFirstFetch);
+    }
+    product.multiply(depth % 2);
+  }
+  loader.advance();
+}
+
 // D = epilogue(A . B^T) in f32 by fused multiply-adds.
 //
-// Work      One block computes kTile.m() x kTile.n() of one product, a thread 8 x 8 or 8 x 16 of it
-//           as quads. Blocks are numbered in strips of 8 tiles (tile_at).
-// Pipeline  Two stages of a few k in shared memory, turned so that a thread's rows at one k lie
-//           together. The next step is read into registers before this one is multiplied and
-//           stored after it; the quads of the next k are loaded while those of this k multiply.
+// Work      One block computes kTile.m() x kTile.n() of one product, a thread 8 x 16, 16 x 8 or
+//           4 x 4 of it as quads. Blocks are numbered in strips of 8 tiles (tile_at).
+// Pipeline  A ring of steps of a few k in shared memory, turned so that a thread's rows at one k
+//           lie together. With s steps between barriers, the s being read, the first line of the
+//           next and the s being written are 2 s + 1 steps: the ring. One step more is on its way
+//           to registers; the quads of the next k are loaded while those of this k multiply.
 // Output    Each element is one chain of fma over k in order, whatever the tile; beyond k zeros.
-// Cost      2 m n k flop at 128 fma a clock and SM. Of the instructions issued, 64 of 68 (8 x 8) or
-//           128 of 134 (8 x 16) multiply, and a few more carry the next step; docs/kernels/
-//           gemm_portable.md counts them.
+// Cost      2 m n k flop at 128 fma a clock and SM. Of the instructions issued at each k, 128 of
+//           134 multiply (16 of 18 with 4 x 4), and a few more carry the next step;
+//           docs/kernels/gemm_portable.md counts them.
 // Needs     Rows of a and b aligned to 16 bytes if kIsAligned.
 template <class Tile, bool kIsAligned>
 __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_blocks)
@@ -208,45 +312,31 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
       static_cast<const float*>(p.a) + tile.batch * p.a_batch_stride + row * p.a_stride;
   const float* b =
       static_cast<const float*>(p.b) + tile.batch * p.b_batch_stride + col * p.b_stride;
-  TurningLoader<kTile.m(), kTile.k, kTile.num_threads(), kIsAligned> a_loader(
-      a, p.a_stride, p.epilogue.m - row, threadIdx.x);
-  TurningLoader<kTile.n(), kTile.k, kTile.num_threads(), kIsAligned> b_loader(
-      b, p.b_stride, p.epilogue.n - col, threadIdx.x);
-  ThreadProduct<kTile> product(threadIdx.x);
+  float* const ring = shared.ring.values;
+  StepLoader<kTile, kIsAligned> loader(ring, p, a, b, p.epilogue.m - row, p.epilogue.n - col);
+  ThreadProduct<kTile> product(ring, threadIdx.x);
 
-  int slot = 0;
-  if (p.k > 0) {
-    a_loader.fetch(p.k);
-    b_loader.fetch(p.k);
-    a_loader.deposit(shared.stages[0].a);
-    b_loader.deposit(shared.stages[0].b);
+  loader.start();
+  __syncthreads();
+  product.load(0, 0);
+  int steps_left = kTile.steps_per_barrier;
+  const auto end_step = [&] {
+    if (--steps_left > 0) return;
+    steps_left = kTile.steps_per_barrier;
     __syncthreads();
-    product.load(shared.stages[0], 0, 0);
+  };
+  while (loader.k_left() >= kTile.k) {
+    multiply_step<true>(loader, product);
+    end_step();
   }
-  for (int k_left = p.k; k_left > 0; k_left -= kTile.k) {
-    const bool has_next = k_left > kTile.k;
-    if (has_next) {
-      a_loader.fetch(k_left - kTile.k);
-      b_loader.fetch(k_left - kTile.k);
-    }
-    TESSERA_UNROLL
-    for (int depth = 0; depth < kTile.k; ++depth) {
-      if (depth + 1 < kTile.k) {
-        product.load(shared.stages[slot], depth + 1, (depth + 1) % 2);
-      } else if (has_next) {
-        // The other stage was last read before the barrier of the step before.
-        slot ^= 1;
-        a_loader.deposit(shared.stages[slot].a);
-        b_loader.deposit(shared.stages[slot].b);
-        __syncthreads();
-        product.load(shared.stages[slot], 0, 0);
-      }
-      product.multiply(depth % 2);
-    }
+  // The steps whose successors in the pipeline are cut by the end of k or lie beyond it.
+  while (loader.k_left() > -(kTile.steps_per_barrier + 2) * kTile.k) {
+    multiply_step<false>(loader, product);
+    end_step();
   }
 
   for (int strip = 0; strip < kTile.quads_m; ++strip) {
-    __syncthreads();  // the stages, or the strip before, have been read
+    __syncthreads();  // the ring, or the strip before, has been read
     product.stage(shared.out, strip);
     __syncthreads();
     finish_tile<float>(shared.out, p.epilogue, row + strip * kTile.strip_m(), col, tile.batch);
@@ -267,14 +357,13 @@ void launch_simt(const GemmArgs& args, const Context& ctx) {
 
 template <bool kIsAligned>
 void launch_simt_chosen(const GemmArgs& args, const Context& ctx) {
-  const SimtTile tile = choose_simt_tile(product_size(args), device_info(args.a.device).num_sms);
+  const int num_sms = device_info(args.a.device).num_sms;
+  const SimtTile tile = choose_simt_tile(product_size(args), num_sms, kIsAligned);
+  if constexpr (kIsAligned) {
+    if (tile == SimtWide::kShape) return launch_simt<SimtWide, true>(args, ctx);
+  }
   if (tile == SimtLarge::kShape) return launch_simt<SimtLarge, kIsAligned>(args, ctx);
   launch_simt<SimtSmall, kIsAligned>(args, ctx);
-}
-
-template <class Tile>
-void launch_gemm_f32_tile(const GemmArgs& args, const Context& ctx) {
-  launch_simt<Tile, true>(args, ctx);
 }
 
 }  // namespace tessera::kernels

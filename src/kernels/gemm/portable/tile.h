@@ -48,6 +48,9 @@ struct SimtTile {
   int warps_m;
   int warps_n;
   int k;  // a step, a multiple of 8
+  int steps_per_barrier;
+  int walk_n;         // columns of a thread that its walk takes together
+  int first_deposit;  // the k of a step at which the first of the next is stored
   int min_blocks;
 
   constexpr int num_threads() const { return 32 * warps_m * warps_n; }
@@ -55,20 +58,21 @@ struct SimtTile {
   constexpr int strip_n() const { return 32 * warps_n; }
   constexpr int m() const { return quads_m * strip_m(); }
   constexpr int n() const { return quads_n * strip_n(); }
+  // In shared memory: those being read between two barriers, one begun early, those being written.
+  constexpr int num_steps() const { return 2 * steps_per_barrier + 1; }
   bool operator==(const SimtTile&) const = default;
 };
 
-struct SimtLarge {  // 128 x 128, 8 x 16 a thread
-  static constexpr SimtTile kShape{2, 4, 4, 1, 8, 2};
+// `walk_n` and `first_deposit` are what leaves the fewest conflicts of register banks; the machine
+// code tells.
+struct SimtLarge {  // 128 x 128, 16 x 8 a thread
+  static constexpr SimtTile kShape{4, 2, 2, 2, 8, 1, 4, 2, 2};
 };
-struct SimtWide {  // 128 x 256, 8 x 16 a thread
-  static constexpr SimtTile kShape{2, 4, 4, 2, 8, 1};
-};
-struct SimtWideDeep {  // the same with fewer barriers
-  static constexpr SimtTile kShape{2, 4, 4, 2, 16, 1};
+struct SimtWide {  // 128 x 256, 8 x 16 a thread, a barrier every three steps
+  static constexpr SimtTile kShape{2, 4, 4, 2, 8, 3, 1, 2, 1};
 };
 struct SimtSmall {  // 32 x 64, 4 x 4 a thread
-  static constexpr SimtTile kShape{1, 1, 2, 2, 16, 4};
+  static constexpr SimtTile kShape{1, 1, 2, 2, 16, 1, 1, 2, 4};
 };
 
 // `batch` products of m x n.
@@ -97,10 +101,17 @@ constexpr MmaTile choose_mma_tile(const ProductSize& size, int num_sms) {
   const bool fills = count_tiles(size, MmaLarge::kShape.m, MmaLarge::kShape.n).total() >= num_sms;
   return fills ? MmaLarge::kShape : MmaSmall::kShape;
 }
-constexpr SimtTile choose_simt_tile(const ProductSize& size, int num_sms) {
-  const bool fills =
-      count_tiles(size, SimtLarge::kShape.m(), SimtLarge::kShape.n()).total() >= num_sms;
-  return fills ? SimtLarge::kShape : SimtSmall::kShape;
+// An SM takes as long for two large tiles at once as for a wide one, or a little longer. Rows that
+// vectors cannot read have no wide tile.
+constexpr SimtTile choose_simt_tile(const ProductSize& size, int num_sms, bool is_aligned) {
+  const auto tiles_of = [&](SimtTile tile) {
+    return count_tiles(size, tile.m(), tile.n()).total();
+  };
+  const int64_t num_large = tiles_of(SimtLarge::kShape);
+  if (num_large < num_sms) return SimtSmall::kShape;
+  const int64_t rounds_large = (num_large + 2 * num_sms - 1) / (2 * num_sms);
+  const int64_t rounds_wide = (tiles_of(SimtWide::kShape) + num_sms - 1) / num_sms;
+  return is_aligned && rounds_wide <= rounds_large ? SimtWide::kShape : SimtLarge::kShape;
 }
 
 // A block's tile.
