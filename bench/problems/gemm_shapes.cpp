@@ -89,6 +89,15 @@ std::vector<Shape> epilogue_shapes() {
   return shapes;
 }
 
+// Long k and few tiles: where Hopper splits k.
+std::vector<Shape> split_shapes() {
+  return {shape_of(128, 320, 2048),
+          shape_of(100, 264, 2112, {{"bias", 1}, {"residual", 1}, {"static_b", 1}}),
+          shape_of(129, 96, 4096, {{"gap", 8}, {"gap_out", 3}}),
+          shape_of(256, 512, 4096, {{"activation", kSilu}, {"gated", 1}}),
+          shape_of(72, 512, 2048, {{"batch", 3}, {"shared_b", 1}})};
+}
+
 std::vector<Shape> tf32_shapes() {
   return {shape_of(0, 64, 64, {{"tf32", 1}}),
           shape_of(1, 256, 512, {{"tf32", 1}}),
@@ -155,6 +164,7 @@ std::vector<Shape> gemm_test_shapes() {
   append(shapes, strided_shapes());
   append(shapes, batched_shapes());
   append(shapes, epilogue_shapes());
+  append(shapes, split_shapes());
   append(shapes, tf32_shapes());
   return shapes;
 }

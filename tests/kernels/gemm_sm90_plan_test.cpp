@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ constexpr int64_t kFewerBytes = 163 * 1024;  // as on sm_80: nothing may count o
 bool is_compiled(Sm90Shape shape) {
   const auto one = shapes_of(Sm90Tiles1{});
   const auto two = shapes_of(Sm90Tiles2{});
+  const auto split = shapes_of(Sm90TilesSplit{});
+  if (shape.splits > 1) return std::ranges::find(split, shape) != split.end();
   return shape.warpgroups == 1 ? std::ranges::find(one, shape) != one.end()
                                : std::ranges::find(two, shape) != two.end();
 }
@@ -57,20 +60,33 @@ bool covers(int64_t num_tiles, int64_t tile, int64_t size) {
   return num_tiles * tile >= size && (num_tiles - 1) * tile < size;
 }
 
+int layout_ring_bytes(const Sm90Plan& plan) {
+  return plan.layout.b(plan.layout.num_stages) - plan.layout.a(0);
+}
+
 // Empty, or the first rule that the plan breaks.
 std::string fault_of(const Sm90Problem& problem, const Sm90Plan& plan) {
   if (!is_compiled(plan.shape)) return "no such tile is compiled";
   const std::string fault = layout_fault(problem, plan);
   if (!fault.empty()) return fault;
-  const int sharers = plan.shares_b ? 2 : 1;
-  const int m_tile = 64 * plan.shape.warpgroups * sharers;
+  const int sharers = plan.shares_b ? 2 : plan.shape.splits;
+  if (plan.cluster != sharers) return "cluster";
+  const int m_tile = 64 * plan.shape.warpgroups * (plan.shares_b ? 2 : 1);
   if (!covers(plan.num_m_tiles, m_tile, problem.m)) return "tiles of m";
   if (!covers(plan.num_n_tiles, plan.shape.cols, problem.n)) return "tiles of n";
   if (plan.num_tiles != plan.num_m_tiles * plan.num_n_tiles * problem.batch) return "tiles";
-  if (plan.num_blocks < 1 || plan.num_blocks > problem.num_sms) return "blocks";
+  const bool is_split = plan.shape.splits > 1;
+  if (is_split && plan.num_blocks != plan.num_tiles * sharers) return "one tile a cluster";
+  if (plan.num_blocks < 1 || (!is_split && plan.num_blocks > problem.num_sms)) return "blocks";
+  // Partial sums are exchanged where the ring was.
+  const int ring_bytes = layout_ring_bytes(plan);
+  if (is_split && 2 * 64 * plan.shape.warpgroups * plan.shape.cols > ring_bytes) return "exchange";
   if (plan.num_blocks % sharers != 0) return "half a cluster";
   if (plan.num_blocks / sharers > plan.num_tiles) return "blocks without a tile";
   if (plan.num_early < 1 || plan.num_early > plan.layout.num_stages) return "early loads";
+  if (plan.num_by_hand < 0 || plan.num_by_hand > plan.num_early) return "loads by hand";
+  const int64_t pieces = problem.m * 8 * plan.shape.slabs * plan.num_by_hand;
+  if (plan.num_by_hand > 0 && pieces > 128 * kFirstAPieces) return "pieces by hand";
   if (plan.group < 1) return "group";
   return "";
 }
@@ -109,6 +125,10 @@ std::string first_fault(int num_sms, int64_t shared_bytes) {
             const Sm90Plan plan = plan_sm90(problem);
             const std::string fault = fault_of(problem, plan);
             if (!fault.empty()) return fault + ": " + text_of(problem, plan);
+            const std::optional<Sm90Plan> split = plan_sm90_split(problem);
+            if (!split) continue;
+            const std::string split_fault = fault_of(problem, *split);
+            if (!split_fault.empty()) return split_fault + ": " + text_of(problem, *split);
           }
         }
       }
@@ -187,6 +207,33 @@ TEST(Sm90Plan, OfALargeProductSharesB) {
   EXPECT_GT(plan.layout.store_bytes, 0);
 }
 
+TEST(Sm90Plan, SplitsKWhereTilesAreShortOfWhatAnSmCanTakeIn) {
+  const auto splits_of = [](int64_t m, int64_t n, int64_t k) {
+    const std::optional<Sm90Plan> plan = plan_sm90_split({.m = m, .n = n, .k = k});
+    return plan ? plan->shape.splits : 1;
+  };
+  EXPECT_EQ(splits_of(128, 4096, 4096), 2);
+  EXPECT_EQ(splits_of(128, 6144, 4096), 2);
+  EXPECT_EQ(splits_of(256, 4096, 14336), 2);
+  EXPECT_EQ(splits_of(256, 6144, 4096), 1);   // more to fold than to win
+  EXPECT_EQ(splits_of(512, 4096, 14336), 1);  // the same
+  EXPECT_EQ(splits_of(128, 28672, 4096), 1);  // memory is the limit
+  EXPECT_EQ(splits_of(4096, 4096, 4096), 1);  // the SMs are full
+  EXPECT_EQ(splits_of(64, 4096, 4096), 1);
+  EXPECT_EQ(splits_of(128, 4096, 128), 1);  // nothing to split
+}
+
+TEST(Sm90Plan, YieldsWhereTilesDoNotFillTheChip) {
+  EXPECT_FALSE(is_better_yielded({.m = 64, .n = 6144, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 128, .n = 4096, .k = 4096}));
+  EXPECT_TRUE(is_better_yielded({.m = 128, .n = 6144, .k = 4096}));
+  EXPECT_TRUE(is_better_yielded({.m = 256, .n = 4096, .k = 4096}));
+  EXPECT_TRUE(is_better_yielded({.m = 1024, .n = 6144, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 256, .n = 28672, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 4096, .n = 4096, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 256, .n = 4096, .k = 4096, .batch = 2}));
+}
+
 // Racecheck follows no arrival from another block of a cluster, so what runs under it must use
 // none: problems of at most 1 MB in all.
 TEST(Sm90Plan, OfASmallProblemUsesNoCluster) {
@@ -195,6 +242,7 @@ TEST(Sm90Plan, OfASmallProblemUsesNoCluster) {
       for (const int64_t k : {64, 128, 512, 1024}) {
         if (2 * (m * k + n * k + m * n) > 1 << 20) continue;
         EXPECT_FALSE(plan_sm90({.m = m, .n = n, .k = k}).shares_b) << m << " x " << n;
+        EXPECT_FALSE(plan_sm90_split({.m = m, .n = n, .k = k})) << m << " x " << n;
       }
     }
   }

@@ -44,6 +44,16 @@ __device__ __forceinline__ uint32_t load_cluster(uint32_t peer_address) {
   return value;
 }
 
+// PTX: ld.shared::cluster.v4, aligned to 16 bytes.
+__device__ __forceinline__ float4 load_cluster_v4(uint32_t peer_address) {
+  float4 value;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(peer_address)
+               : "memory");
+  return value;
+}
+
 // PTX: st.shared::cluster.
 __device__ __forceinline__ void store_cluster(uint32_t peer_address, uint32_t value) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(peer_address), "r"(value) : "memory");

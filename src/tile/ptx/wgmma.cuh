@@ -255,6 +255,7 @@ constexpr bool is_wgmma_n(int n) {
           "C"(WgmmaMajors<A, kFlags, WgmmaSource::registers>::text)); \
   }
 #define FLOAT_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("+f", n, i0, i1, i2, i3, i4, i5)
+#define FIRST_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("=f", n, i0, i1, i2, i3, i4, i5)
 #define INTEGER_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("+r", n, i0, i1, i2, i3, i4, i5)
 #define FLOAT_RS(n, ...) WGMMA_RS("+f", n, __VA_ARGS__)
 #define INTEGER_RS(n, ...) WGMMA_RS("+r", n, __VA_ARGS__)
@@ -270,6 +271,17 @@ __device__ __forceinline__ void wgmma_ss(float (&d)[kRegisters], uint64_t a_desc
   static_assert(is_wgmma_n<A>(kN));
   FOR_EACH_N(FLOAT_SS)
   FOR_EACH_OTHER_FLOAT_N(FLOAT_SS)
+}
+
+// The same, overwriting D: what it held before is not read, and its registers are free until here.
+template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
+__device__ __forceinline__ void wgmma_ss_first(float (&d)[kRegisters], uint64_t a_descriptor,
+                                               uint64_t b_descriptor) {
+  constexpr int kN = 2 * kRegisters;
+  constexpr bool accumulate = false;
+  static_assert(is_wgmma_n<A>(kN));
+  FOR_EACH_N(FIRST_SS)
+  FOR_EACH_OTHER_FLOAT_N(FIRST_SS)
 }
 
 template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
@@ -369,6 +381,7 @@ __device__ __forceinline__ void wgmma_rs(int32_t (&d)[kRegisters], const uint32_
 #undef WGMMA_SS
 #undef WGMMA_RS
 #undef FLOAT_SS
+#undef FIRST_SS
 #undef INTEGER_SS
 #undef FLOAT_RS
 #undef INTEGER_RS

@@ -8,7 +8,8 @@
 // loads half of the operand they share and multicasts it.
 //
 // k is walked from the front in steps of 16 into one accumulator, whatever the tile: a row of A
-// gives the same bits in any m, and the choice of tile is free.
+// gives the same bits in any m, and the choice of tile is free. Tiles that split k (split.cuh) are
+// for those who do not ask for that.
 #pragma once
 
 #include "kernels/gemm/sm90/consume.cuh"
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   extern __shared__ __align__(1024) char dynamic[];
   const uint32_t shared = tile::ptx::shared_address(dynamic);
   Sm90Ring ring(*reinterpret_cast<Sm90Ring::Barriers*>(dynamic + p.layout.barriers()));
-  const int rank = p.shares_b ? static_cast<int>(tile::ptx::cluster_rank()) : 0;
+  const int rank = p.cluster > 1 ? static_cast<int>(tile::ptx::cluster_rank()) : 0;
   // By way of a shuffle the compiler learns that a warp agrees on it, and keeps the descriptors
   // that depend on it in uniform registers, where wgmma wants them.
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);

@@ -33,10 +33,17 @@ bool accepts_sm90(const GemmArgs& args) {
          is_copied_in_chunks(args.a) && is_copied_in_chunks(args.b);
 }
 
+bool yields_sm90(const GemmArgs& args) { return is_better_yielded(problem_of(args)); }
+
 template <class T>
 void launch_gemm_sm90(const GemmArgs& args, const Context& ctx) {
   const Sm90Problem problem = problem_of(args);
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
+  if (!ctx.batch_invariant) {
+    if (const std::optional<Sm90Plan> split = plan_sm90_split(problem)) {
+      return launch_split<T>(args, *split, ctx);
+    }
+  }
   const Sm90Plan plan = plan_sm90(problem);
   if (plan.shape.warpgroups == 1) {
     launch_one_warpgroup<T>(args, plan, ctx);

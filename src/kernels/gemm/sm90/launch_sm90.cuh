@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/gemm/sm90/gemm_sm90.cuh"
 #include "kernels/gemm/sm90/launch_sm90.h"
 #include "kernels/launch.h"
@@ -53,13 +55,19 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   p.num_tiles = plan.num_tiles;
   p.group = plan.group;
   p.a_rows = plan.a_rows;
+  p.cluster = plan.cluster;
   p.shares_b = plan.shares_b;
   p.is_b_batched = args.b.rank == 3;
-  p.num_early = args.is_b_static ? plan.num_early : 0;
+  p.num_early = args.is_b_static ? std::min(plan.num_early, p.num_k_blocks) : 0;
+  p.num_by_hand = std::min(plan.num_by_hand, p.num_early);
+  p.num_slabs = static_cast<int>(args.a.size(-1) / 64);
+  p.a_data = static_cast<const char*>(args.a.data);
+  p.a_row_bytes = args.a.stride(-2) * 2;
+  p.a_batch_bytes = args.a.rank == 3 ? args.a.stride(0) * 2 : 0;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
-                          .cluster = plan.shares_b ? 2u : 1u,
+                          .cluster = static_cast<unsigned>(plan.cluster),
                           .overlaps_previous = true};
   launch(&gemm_sm90_kernel<T, Tile>, shape, p, ctx);
 }
@@ -69,7 +77,7 @@ template <class T, class... Tiles>
 void launch_listed(Sm90TileList<Tiles...>, const GemmArgs& args, const Sm90Plan& plan,
                    const Context& ctx) {
   const auto matches = [&]<class Tile>() {
-    if (plan.shape != Sm90Shape{Tile::kWarpgroups, Tile::kCols, Tile::kSlabs}) return false;
+    if (plan.shape != shape_of<Tile>()) return false;
     launch_plan<T, Tile>(args, plan, ctx);
     return true;
   };
@@ -84,6 +92,10 @@ void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Cont
 template <class T>
 void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
   launch_listed<T>(Sm90Tiles2{}, args, plan, ctx);
+}
+template <class T>
+void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  launch_listed<T>(Sm90TilesSplit{}, args, plan, ctx);
 }
 
 }  // namespace tessera::kernels

@@ -12,13 +12,20 @@ namespace tessera::kernels {
 bool accepts_sm90(const GemmArgs& args);
 
 // Chooses a plan and runs it; T is the type of a. Every type of out is stored.
+// Where cuBLASLt is faster.
+bool yields_sm90(const GemmArgs& args);
+
+// Where k split among blocks is faster it is split, unless a row's bits may not depend on m.
 template <class T>
 void launch_gemm_sm90(const GemmArgs& args, const Context& ctx);
 
-// The plan's shape among the tiles of one or two warpgroups. Defined in launch_sm90.cuh.
+// The plan's shape among the tiles of one or two warpgroups, or among those that split k. Defined
+// in launch_sm90.cuh.
 template <class T>
 void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 template <class T>
 void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+template <class T>
+void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 
 }  // namespace tessera::kernels

@@ -39,8 +39,18 @@ struct Sm90Tiles {
   int step;
 };
 __device__ inline Sm90Tiles tiles_of(const Sm90Params& p) {
-  const int num_sharers = p.shares_b ? 2 : 1;
-  return {static_cast<int>(blockIdx.x) / num_sharers, static_cast<int>(gridDim.x) / num_sharers};
+  return {static_cast<int>(blockIdx.x) / p.cluster, static_cast<int>(gridDim.x) / p.cluster};
+}
+
+// The blocks of k of one tile that this block multiplies: all, or the rank's part of them.
+struct Sm90Range {
+  int begin;
+  int end;
+};
+template <class Tile>
+__device__ Sm90Range k_range(const Sm90Params& p, int rank) {
+  if constexpr (Tile::kSplits == 1) return {0, p.num_k_blocks};
+  return {rank * p.num_k_blocks / Tile::kSplits, (rank + 1) * p.num_k_blocks / Tile::kSplits};
 }
 
 }  // namespace tessera::kernels

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/gemm/sm90/tile.h"
 
@@ -26,19 +27,26 @@ struct Sm90Shape {
   int warpgroups;
   int cols;
   int slabs;
+  int splits = 1;
 
   bool operator==(const Sm90Shape&) const = default;
 };
+template <class Tile>
+constexpr Sm90Shape shape_of() {
+  return {Tile::kWarpgroups, Tile::kCols, Tile::kSlabs, Tile::kSplits};
+}
 template <class... Tiles>
 constexpr auto shapes_of(Sm90TileList<Tiles...>) {
-  return std::array{Sm90Shape{Tiles::kWarpgroups, Tiles::kCols, Tiles::kSlabs}...};
+  return std::array{shape_of<Tiles>()...};
 }
 
 struct Sm90Plan {
   Sm90Shape shape;
-  bool shares_b;  // between the two blocks of a cluster, one below the other
-  int group;      // of tiles of m
-  int num_early;  // blocks of k of B that may be loaded ahead of the kernel in front
+  bool shares_b;    // between the two blocks of a cluster, one below the other
+  int cluster;      // blocks of a cluster
+  int group;        // of tiles of m
+  int num_early;    // blocks of k of B that may be loaded ahead of the kernel in front
+  int num_by_hand;  // of these, blocks whose A is loaded by hand: the pieces of all consumers
   int a_rows;
   int num_m_tiles;  // of clusters
   int num_n_tiles;
@@ -59,9 +67,9 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
   const int out_cols = problem.is_gated ? shape.cols / 2 : shape.cols;
   plan.layout.a_slot_bytes = plan.a_rows * kSlabBytes * shape.slabs;
   plan.layout.b_slot_bytes = shape.cols * kSlabBytes * shape.slabs;
-  plan.layout.store_bytes = shape.warpgroups == 2 && problem.stages_out && out_cols % 16 == 0
-                                ? 4 * shape.warpgroups * kStoreBuffers * kStoreBytes
-                                : 0;
+  const bool stages_out = shape.warpgroups == 2 && shape.splits == 1 && problem.stages_out;
+  plan.layout.store_bytes =
+      stages_out && out_cols % 16 == 0 ? 4 * shape.warpgroups * kStoreBuffers * kStoreBytes : 0;
   const int64_t stage_bytes = plan.layout.a_slot_bytes + plan.layout.b_slot_bytes;
   const int64_t room = problem.shared_bytes - plan.layout.store_bytes - 2 * 8 * kMaxStages;
   plan.layout.num_stages = static_cast<int>(std::min<int64_t>(kMaxStages, room / stage_bytes));
@@ -69,12 +77,23 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
   plan.num_m_tiles = static_cast<int>(shares_b ? divide_up(m_tiles, 2) : m_tiles);
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, shape.cols));
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
-  const int sharers = shares_b ? 2 : 1;
-  plan.num_blocks = sharers * std::min(plan.num_tiles, problem.num_sms / sharers);
+  plan.cluster = shares_b ? 2 : shape.splits;
+  // A cluster that splits k computes one tile; others go on to the next.
+  plan.num_blocks =
+      plan.cluster * (shape.splits > 1 ? plan.num_tiles
+                                       : std::min(plan.num_tiles, problem.num_sms / plan.cluster));
   plan.group = shares_b ? 8 : 16;
   // More than this only keeps A, for which everyone waits, behind it in the copy engine.
-  const int early_bytes = problem.m <= 16 ? 96 * 1024 : 64 * 1024;
+  const int early_bytes = 1024 * (problem.m <= 16 ? (shape.cols > 64 ? 128 : 96)
+                                  : problem.m <= 32 || shape.cols > 64 ? 64
+                                                                       : 32);
   plan.num_early = std::clamp(early_bytes / plan.layout.b_slot_bytes, 1, plan.layout.num_stages);
+  const int64_t hand_bytes = int64_t{128} * kFirstAPieces * 16;
+  plan.num_by_hand =
+      shape.warpgroups > 1
+          ? 0
+          : static_cast<int>(std::min<int64_t>(
+                plan.num_early, hand_bytes / (problem.m * kSlabBytes * shape.slabs)));
   return plan;
 }
 
@@ -85,11 +104,19 @@ constexpr int64_t estimate_cycles(const Sm90Problem& problem, Sm90Shape shape) {
   const int64_t rows = 64 * shape.warpgroups;
   const int64_t tiles =
       divide_up(problem.m, rows) * divide_up(problem.n, shape.cols) * problem.batch;
-  const int64_t waves = divide_up(tiles, problem.num_sms);
+  const int64_t waves = divide_up(tiles, problem.num_sms / shape.splits);
   const int64_t multiply = 4 * shape.warpgroups * std::max(shape.cols / 2, 16 + shape.cols / 4);
   const int64_t load = (std::min(rows, problem.m) + shape.cols) * kSlabBytes / 52;
-  const int64_t per_tile = divide_up(problem.k, 64) * std::max(multiply, load) + 2500;
-  return waves * per_tile;
+  // Fitted to what was measured: more partial sums cross, behind a shorter ring.
+  const int64_t fold = shape.splits > 1 ? shape.cols * shape.cols / 4 : 0;
+  const int64_t blocks = divide_up(divide_up(problem.k, 64), shape.splits);
+  return waves * (blocks * std::max(multiply, load) + 2500 + fold);
+}
+// Cycles in which the chip's memory delivers what must be read and takes what is written.
+constexpr int64_t estimate_memory_cycles(const Sm90Problem& problem) {
+  constexpr int64_t kBytesPerCycle = 2450;
+  const int64_t elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n;
+  return problem.batch * 2 * elements / kBytesPerCycle;
 }
 
 // Few rows: reading B is all that counts. Cut it so that the SMs get equal shares, in one wave or
@@ -98,10 +125,9 @@ constexpr Sm90Shape choose_shape_for_few(const Sm90Problem& problem) {
   const bool is_fewest = problem.m <= 32;
   const auto with_slabs = [&](int cols) {
     if (cols <= 64) return Sm90Shape{1, cols, is_fewest ? 4 : 2};
-    if (cols == 112) return Sm90Shape{1, cols, problem.m <= 8 ? 1 : 2};
     return Sm90Shape{1, cols, cols <= 128 ? 2 : 1};
   };
-  int best = 192;
+  int best = 112;
   int64_t fewest = INT64_MAX;
   for (const int cols : {192, 128, 112, 96, 64, 48, 32}) {
     const int64_t waves = divide_up(divide_up(problem.n, cols) * problem.batch, problem.num_sms);
@@ -137,6 +163,31 @@ constexpr Sm90Plan plan_sm90(const Sm90Problem& problem) {
   const bool shares_b =
       shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
   return make_plan(problem, shape, shares_b);
+}
+
+// A plan that splits k, where it should be faster by a twelfth; nothing where it should not. Up
+// to 64 rows it never is: memory is the limit there, and one wave reads all of B.
+constexpr std::optional<Sm90Plan> plan_sm90_split(const Sm90Problem& problem) {
+  if (problem.m <= 64 || problem.k < 2048) return std::nullopt;
+  const int64_t memory = estimate_memory_cycles(problem);
+  const int64_t whole = std::max(memory, estimate_cycles(problem, choose_shape_for_many(problem)));
+  Sm90Shape best{};
+  int64_t fewest = whole * 11 / 12;
+  for (const Sm90Shape shape : shapes_of(Sm90TilesSplit{})) {
+    if (problem.num_sms < shape.splits) continue;
+    const int64_t cycles = std::max(memory, estimate_cycles(problem, shape));
+    if (cycles >= fewest) continue;
+    fewest = cycles;
+    best = shape;
+  }
+  if (best.cols == 0) return std::nullopt;
+  return make_plan(problem, best, false);
+}
+
+// Where cuBLASLt was measured to be faster: too few tiles to fill the chip, or to hide a fold.
+constexpr bool is_better_yielded(const Sm90Problem& problem) {
+  if (problem.batch > 1 || problem.m <= 64 || problem.m > 1024 || problem.n > 8192) return false;
+  return problem.m > 128 || problem.n > 4096;
 }
 
 }  // namespace tessera::kernels

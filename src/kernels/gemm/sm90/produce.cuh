@@ -52,12 +52,14 @@ struct Sm90Producer {
   __device__ int start_early() const {
     const int index = tiles_of(p).first;
     if (p.num_early == 0 || index >= p.num_tiles) return 0;
-    const int num_early = min(p.num_early, p.num_k_blocks);
+    const Sm90Range range = k_range<Tile>(p, rank);
+    const int num_early = min(p.num_early, range.end - range.begin);
     const Sm90Place first = place_of(p, index, rank);
     Sm90Ring::State state;
-    for (int k_block = 0; k_block < num_early; ++k_block) {
-      ring.producer_expect(state, stage_bytes());
-      load_b(state, first, k_block);
+    for (int i = 0; i < num_early; ++i) {
+      const bool is_by_hand = i < p.num_by_hand;
+      ring.producer_expect(state, is_by_hand ? p.layout.b_slot_bytes : stage_bytes());
+      load_b(state, first, range.begin + i);
       state.advance(p.layout.num_stages);
     }
     return num_early;
@@ -68,9 +70,11 @@ struct Sm90Producer {
     tile::wait_for_previous(Sm90{});
     Sm90Ring::State state;
     const Sm90Tiles tiles = tiles_of(p);
+    int num_by_hand = num_early > 0 ? p.num_by_hand : 0;
+    const Sm90Range range = k_range<Tile>(p, rank);
     for (int i = tiles.first; i < p.num_tiles; i += tiles.step) {
       const Sm90Place at = place_of(p, i, rank);
-      for (int k_block = 0; k_block < p.num_k_blocks; ++k_block) {
+      for (int k_block = range.begin; k_block < range.end; ++k_block) {
         if (num_early > 0) {
           --num_early;
         } else {
@@ -78,7 +82,7 @@ struct Sm90Producer {
           ring.producer_expect(state, stage_bytes());
           load_b(state, at, k_block);
         }
-        load_a(state, at, k_block);
+        if (--num_by_hand < 0) load_a(state, at, k_block);
         state.advance(p.layout.num_stages);
       }
     }
