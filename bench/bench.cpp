@@ -115,10 +115,12 @@ class Bench {
     return runs_here(row) && is_taken(problem, device_, Context{.row = row.name});
   }
 
-  // The first row of these types that takes it, which is what the operation chooses; null: none.
+  // What the operation chooses among the rows of these types; null: none.
   const ops::RowInfo* chosen(const ops::RowInfo& like, const Problem& problem) const {
+    const std::string name = served_row(problem, device_);
     const auto it = std::ranges::find_if(rows_, [&](const ops::RowInfo& other) {
-      return other.op == like.op && other.key == like.key && takes(other, problem);
+      return other.op == like.op && other.key == like.key &&
+             (name.empty() ? takes(other, problem) : other.name == name);
     });
     return it == rows_.end() ? nullptr : &*it;
   }

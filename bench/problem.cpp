@@ -67,8 +67,10 @@ const ProblemMaker* find_maker(std::string_view op) {
   return it == makers.end() ? nullptr : &*it;
 }
 
-bool is_taken(const Problem& problem, Device device, const Context& ctx) {
-  if (!problem.is_supported) return true;
+namespace {
+
+// The operands at addresses where nothing is: for questions, not for calls.
+std::vector<TensorView> place_nowhere(const Problem& problem, Device device) {
   constexpr uintptr_t kApart = uintptr_t{1} << 42;  // beyond any operand, and aligned for all
   std::vector<TensorView> views;
   uintptr_t address = 0;
@@ -76,7 +78,17 @@ bool is_taken(const Problem& problem, Device device, const Context& ctx) {
     address += kApart;
     views.push_back(operand.place(reinterpret_cast<void*>(address), device));
   }
-  return problem.is_supported(views, ctx);
+  return views;
+}
+
+}  // namespace
+
+bool is_taken(const Problem& problem, Device device, const Context& ctx) {
+  return !problem.is_supported || problem.is_supported(place_nowhere(problem, device), ctx);
+}
+
+std::string served_row(const Problem& problem, Device device) {
+  return problem.served_row ? problem.served_row(place_nowhere(problem, device)) : std::string();
 }
 
 Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,

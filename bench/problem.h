@@ -64,6 +64,8 @@ struct Problem {
   // Whether such a call is taken, of operations whose rows ask for more than their types; empty:
   // every row of the types takes it.
   std::function<bool(std::span<const TensorView>, const Context&)> is_supported;
+  // The row the operation chooses; null: the first that takes the problem.
+  std::function<std::string(std::span<const TensorView>)> served_row;
   double bytes = 0;  // the fewest that must cross device memory: inputs once, outputs once
   double flops = 0;
   int64_t storage_bytes = 0;  // of all operands, gaps included
@@ -93,6 +95,8 @@ const ProblemMaker* find_maker(std::string_view op);
 // Whether a call of the problem on `device` finds a row, asked without memory: a problem of sizes
 // only (Fill::none) will do, its operands standing at made-up addresses.
 bool is_taken(const Problem& problem, Device device, const Context& ctx);
+// The row the operation chooses for it, asked the same way; empty where the problem does not say.
+std::string served_row(const Problem& problem, Device device);
 
 // The problem made of some rows of another: same types and options, the chosen rows' data. Only
 // where row_dim is not empty.

@@ -13,6 +13,7 @@
 #include "bench/problems/builder.h"
 #include "bench/problems/gemm_shapes.h"
 #include "bench/problems/makers.h"
+#include "ops/registry.h"
 
 namespace tessera::bench {
 namespace {
@@ -202,6 +203,9 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Problem problem = b.finish(call, flops, o.has_batch ? "" : "m");
   problem.is_supported = [=](std::span<const TensorView> views, const Context& ctx) {
     return supports(args_of(o, has_codes, views), ctx);
+  };
+  problem.served_row = [=](std::span<const TensorView> views) {
+    return ops::served_row(args_of(o, has_codes, views));
   };
   return problem;
 }

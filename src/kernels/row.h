@@ -30,6 +30,7 @@ struct Row {
   std::string_view label = {};             // stands for the dtypes in the name, where given
   bool (*accepts)(const Args&) = nullptr;  // a condition beyond the key; null: none
   bool is_batch_invariant = true;
+  bool (*yields)(const Args&) = nullptr;  // where a vendor's row, if there is one, is faster
 
   // "rms_norm_bf16_e4m3", "rms_norm_sm90_bf16".
   std::string name() const {

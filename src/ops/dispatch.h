@@ -54,20 +54,25 @@ struct RowOption {
 [[noreturn]] void refuse_row_on_cpu(std::string_view op, const Context& ctx);
 
 // The row that runs these (checked) arguments on a GPU, or null. A forced row is found by its name;
-// otherwise the first that fits wins.
+// otherwise the first that fits wins, unless it yields to a vendor's row that fits too.
 template <class Args>
 const Row<Args>* find_row(const Op<Args>& op, const Args& args, const Target& target,
                           const Context& ctx) {
   const RowKey key = key_of(args);
+  const Row<Args>* yielding = nullptr;
   for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows_vendor, op.rows}) {
+    if (yielding != nullptr && rows.data() == op.rows.data()) return yielding;
     for (const Row<Args>& row : rows) {
       if (!runs_on(row.library, target.compute_capability)) continue;
       if (ctx.batch_invariant && !row.is_batch_invariant) continue;
       if (!ctx.row.empty() && row.name() != ctx.row) continue;
-      if (row.takes(args, key)) return &row;  // last: a vendor's row may have to ask its library
+      if (!row.takes(args, key)) continue;  // last: a vendor's row may have to ask its library
+      const bool yields = row.yields != nullptr && ctx.row.empty() && row.yields(args);
+      if (!yields) return &row;
+      if (yielding == nullptr) yielding = &row;
     }
   }
-  return nullptr;
+  return yielding;
 }
 
 template <class Args>

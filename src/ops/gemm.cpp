@@ -7,6 +7,7 @@
 #include "kernels/gemm/rows.h"
 #include "ops/check.h"
 #include "ops/dispatch.h"
+#include "ops/registry.h"
 
 namespace tessera {
 namespace {
@@ -160,6 +161,12 @@ const Op<GemmArgs>& gemm_op() {
 }  // namespace
 
 void gemm(const GemmArgs& args, const Context& ctx) { run(gemm_op(), args, args.a.device, ctx); }
+
+std::string ops::served_row(const GemmArgs& args, const Context& ctx) {
+  const Target target = target_of(gemm_op(), args.a.device);
+  const Row<GemmArgs>* row = find_row(gemm_op(), args, target, ctx);
+  return row == nullptr ? "" : row->name();
+}
 
 bool supports(const GemmArgs& args, const Context& ctx) {
   return is_supported(gemm_op(), args, args.a.device, ctx);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/row.h"
+#include "tessera/ops/gemm.h"
 
 namespace tessera::ops {
 
@@ -21,5 +22,9 @@ struct RowInfo {
 
 // In table order: by family, operation, then table with the preferred one first.
 std::vector<RowInfo> all_rows();
+
+// The name of the row that runs a product on a GPU; empty: none. Of the operations the matrix
+// product alone has rows that yield, so that the first that takes the arguments may not be it.
+std::string served_row(const GemmArgs& args, const Context& ctx = {});
 
 }  // namespace tessera::ops

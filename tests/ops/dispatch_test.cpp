@@ -70,6 +70,30 @@ TEST_F(Dispatch, TheVendorsRowsStandBetweenOurLibraries) {
   EXPECT_TRUE(refuses(bytes, hopper, {}, {"copy_vendor", "copy_16bit"}));
 }
 
+TEST_F(Dispatch, ARowYieldsToTheVendorsAndToNoOther) {
+  constexpr Row<CopyArgs> kYielding[] = {
+      {"copy",
+       Library::sm90,
+       {DType::f16, DType::f16},
+       &launch_nothing,
+       "yielding",
+       nullptr,
+       true,
+       &is_square},
+  };
+  const Tensor square_halves(DType::f16, {4, 4});
+  const Tensor oblong_halves(DType::f16, {2, 4});
+  op.rows_sm90 = kYielding;
+  EXPECT_EQ(found(square_halves, hopper), "copy_sm90_yielding");  // to whom?
+  op.rows_vendor = kVendor;
+  EXPECT_EQ(found(square_halves, hopper), "copy_vendor");
+  EXPECT_EQ(found(oblong_halves, hopper), "copy_sm90_yielding");
+  EXPECT_EQ(found(square_halves, hopper, {.batch_invariant = true}), "copy_sm90_yielding");
+  EXPECT_EQ(found(square_halves, hopper, {.row = "copy_sm90_yielding"}), "copy_sm90_yielding");
+  op.rows = {};
+  EXPECT_EQ(found(square_halves, hopper, {.batch_invariant = true}), "copy_sm90_yielding");
+}
+
 TEST_F(Dispatch, BatchInvarianceLeavesOutRowsThatLackIt) {
   EXPECT_EQ(found(oblong, hopper, {.batch_invariant = true}), "copy_32bit");
 }

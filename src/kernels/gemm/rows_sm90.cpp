@@ -9,7 +9,8 @@ namespace {
 // One launcher stores every type of out.
 template <class T>
 constexpr Row<GemmArgs> row(DType out) {
-  return {"gemm", Library::sm90, {dtype_of<T>, out}, &launch_gemm_sm90<T>, {}, &accepts_sm90};
+  return {"gemm",        Library::sm90, {dtype_of<T>, out}, &launch_gemm_sm90<T>, {},
+          &accepts_sm90, true,          &yields_sm90};
 }
 
 constexpr Row<GemmArgs> kRows[] = {
