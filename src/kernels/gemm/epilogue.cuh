@@ -111,13 +111,20 @@ __device__ inline int out_col(const EpilogueParams& p, BlockPlace at) {
 }
 __device__ inline int num_out_cols(const EpilogueParams& p) { return p.is_gated ? p.n / 2 : p.n; }
 
-// d += residual, over the first kUsed registers: those that hold results.
+// d += residual, over the first kUsed registers: those that hold results. Within the product pairs
+// are loaded many at once, because nothing else hides how long they take; at its edges one by one.
 template <class T, int kUsed>
 struct AddResidual {
+  static constexpr int kEights = kUsed / 4;                  // of columns
+  static constexpr int kAtOnce = kEights < 8 ? kEights : 8;  // of them, in two rows
+
   template <int kRegs>
   __device__ static void apply(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
     const int first = out_col(p, at);
     const int num_cols = num_out_cols(p);
+    if (p.has_pairs && at.row + 8 < p.m && first + 8 * kEights - 6 <= num_cols) {
+      return apply_whole(d, p, at, first);
+    }
     TESSERA_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int row = at.row + 8 * h;
@@ -130,6 +137,29 @@ struct AddResidual {
         const float2 pair = load_pair(residual + col, num_cols - col, p.has_pairs);
         d[4 * j + 2 * h] += pair.x;
         d[4 * j + 2 * h + 1] += pair.y;
+      }
+    }
+  }
+
+  template <int kRegs>
+  __device__ static void apply_whole(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at,
+                                     int first) {
+    const T* residual = static_cast<const T*>(p.residual) + at.batch * p.residual_batch_stride +
+                        at.row * p.residual_stride + first;
+    TESSERA_UNROLL
+    for (int from = 0; from < kEights; from += kAtOnce) {
+      float2 pairs[2 * kAtOnce];
+      TESSERA_UNROLL
+      for (int i = 0; i < 2 * kAtOnce; ++i) {
+        if (from + i / 2 >= kEights) continue;
+        pairs[i] =
+            load_pair(residual + i % 2 * 8 * p.residual_stride + 8 * (from + i / 2), 2, true);
+      }
+      TESSERA_UNROLL
+      for (int i = 0; i < 2 * kAtOnce; ++i) {
+        if (from + i / 2 >= kEights) continue;
+        d[4 * (from + i / 2) + 2 * (i % 2)] += pairs[i].x;
+        d[4 * (from + i / 2) + 2 * (i % 2) + 1] += pairs[i].y;
       }
     }
   }

@@ -57,4 +57,9 @@ __device__ __forceinline__ void ld_global_if(const void* data, bool is_inside,
       : "memory");
 }
 
+// PTX: prefetch.global.L2. One line.
+__device__ __forceinline__ void prefetch_l2(const void* source) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(source)) : "memory");
+}
+
 }  // namespace tessera::tile::ptx

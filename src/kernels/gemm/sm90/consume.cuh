@@ -9,6 +9,7 @@
 #include "tile/arch.cuh"
 #include "tile/descriptor.cuh"
 #include "tile/fragment.cuh"
+#include "tile/ptx/ld_global.cuh"
 #include "tile/ptx/stmatrix.cuh"
 #include "tile/ptx/tma_tensor.cuh"
 #include "tile/ptx/wgmma.cuh"
@@ -152,6 +153,23 @@ struct Sm90Consumer {
     store_direct<T>(d, p.epilogue, place);
   }
 
+  // The residual's part of a tile, on its way to L2 while the tile is multiplied: a line a thread
+  // and step.
+  __device__ void prefetch_residual(Sm90Place at) const {
+    constexpr int kLine = 64;  // elements
+    const int num_cols = num_out_cols(p.epilogue);
+    const int tile_cols = p.epilogue.is_gated ? Tile::kCols / 2 : Tile::kCols;
+    const int lines = (tile_cols + kLine - 1) / kLine;
+    const T* residual =
+        static_cast<const T*>(p.epilogue.residual) + at.batch * p.epilogue.residual_batch_stride;
+    for (int i = static_cast<int>(threadIdx.x); i < Tile::kRows * lines; i += 2 * Tile::kRows) {
+      const int row = at.m_tile * Tile::kRows + i / lines;
+      const int col = at.n_tile * tile_cols + i % lines * kLine;
+      if (row >= p.epilogue.m || col >= num_cols) continue;
+      tile::ptx::prefetch_l2(residual + row * p.epilogue.residual_stride + col);
+    }
+  }
+
   // Results go out at once, or are rounded and wait for the next tile to hide them.
   __device__ void finish(float (&d)[kRegs], Sm90Place at, Pending& pending) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -188,6 +206,7 @@ struct Sm90Consumer {
     pending.is_there = false;
     if constexpr (Tile::kSplits == 1) {
       for (int i = tiles.first; i < p.num_tiles; i += tiles.step) {
+        if (p.epilogue.residual != nullptr) prefetch_residual(place_of(p, i, rank));
         float d[kRegs];  // of this tile alone: between tiles their registers hold what is pending
         multiply(d, state, range.end - range.begin, pending);
         finish(d, place_of(p, i, rank), pending);
@@ -200,6 +219,7 @@ struct Sm90Consumer {
       }
       if (threadIdx.x % 32 == 0) tile::ptx::bulk_wait_group<0>();
     } else {  // there is one tile: a loop would keep the sums alive while their parts are folded
+      if (p.epilogue.residual != nullptr) prefetch_residual(place_of(p, tiles.first, rank));
       float d[kRegs];
       multiply(d, state, range.end - range.begin, pending);
       float part[kRegs / Tile::kSplits];
