@@ -9,7 +9,7 @@
 //            before. So 1.2 to 1.7 times step 02: the tile saves traffic, not instructions.
 // Measured   20220 us, 6.80 TFLOPS, 13.4 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   lts__t_sectors_op_read.sum
-// Profiled   not profiled yet
+// Profiled   20.88 GB; step 02: 111.66 GB
 // Needs      Any m, n, k; what lies outside counts as zero.
 #include "kernels/launch.h"
 #include "ladder/gemm/steps.h"

@@ -10,7 +10,7 @@
 //            second block on the SM hides them: 30 to 40 TFLOPS, five times step 03.
 // Measured   4359 us, 31.53 TFLOPS, 62.0 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   smsp__inst_executed_pipe_lsu.sum
-// Profiled   not profiled yet
+// Profiled   604.5 M; step 03: 4565.5 M
 // Needs      Any m, n, k; what lies outside counts as zero.
 #include "kernels/launch.h"
 #include "ladder/gemm/steps.h"

@@ -9,7 +9,7 @@
 //            TFLOPS. The wait for global memory before each tile stays: 40 to 48 TFLOPS.
 // Measured   3390 us, 40.54 TFLOPS, 79.7 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   smsp__inst_executed_pipe_lsu.sum
-// Profiled   not profiled yet
+// Profiled   176.3 M; step 04: 604.5 M
 // Needs      m and n multiples of 128, k of 16.
 #include "kernels/launch.h"
 #include "ladder/gemm/f32_tile.cuh"

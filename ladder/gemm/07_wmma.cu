@@ -10,7 +10,7 @@
 //            conflicts, for 128 x 128 x 16 products: 512 flops a clock and SM, 134 TFLOPS at most.
 // Measured   1431 us, 96.06 TFLOPS, 14.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__data_bank_conflicts_pipe_lsu.sum
-// Profiled   not profiled yet
+// Profiled   237.1 M; step 06: 99.9 M
 // Needs      m and n multiples of 128, k of 64.
 #include <cuda_bf16.h>
 #include <mma.h>

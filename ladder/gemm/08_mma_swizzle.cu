@@ -12,7 +12,7 @@
 //            TFLOPS.
 // Measured   681.5 us, 201.70 TFLOPS, 30.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__data_bank_conflicts_pipe_lsu.sum
-// Profiled   not profiled yet
+// Profiled   1.7 M; step 07: 237.1 M
 // Needs      m and n multiples of 128, k of 64.
 #include "kernels/launch.h"
 #include "ladder/gemm/mma_tile.cuh"

@@ -10,7 +10,7 @@
 //            that the instruction itself must change.
 // Measured   389.4 us, 352.90 TFLOPS, 53.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   67.8 %; step 08: 32.7 %
 // Needs      m and n multiples of 128, k of 64.
 #include "kernels/launch.h"
 #include "ladder/gemm/mma_tile.cuh"

@@ -12,7 +12,7 @@
 //            to 500. Without a pipeline no more than step 09 with one.
 // Measured   297.2 us, 462.50 TFLOPS, 70.3 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   46.1 %; step 09: 67.8 %
 // Needs      m and n multiples of 128, k of 64; a GPU of compute capability 9.0.
 #include "kernels/launch.h"
 #include "ladder/gemm/wgmma_tile.cuh"

@@ -12,7 +12,7 @@
 //            and storing the sums idle the tensor cores 5 us of each 40: 600 to 650 TFLOPS.
 // Measured   230.5 us, 596.20 TFLOPS, 90.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   81.7 %; step 10: 46.1 %
 // Needs      m a multiple of 128, n of 256, k of 64; a GPU of compute capability 9.0.
 #include "kernels/launch.h"
 #include "ladder/gemm/wgmma_tile.cuh"

@@ -10,7 +10,7 @@
 //            clock gets: 5 to 8 % more, 720 to 760 TFLOPS.
 // Measured   210.7 us, 652.20 TFLOPS, 99.1 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   lts__t_sectors_op_read.sum
-// Profiled   not profiled yet
+// Profiled   1.12 GB; step 12: 1.00 GB
 // Needs      m, n multiples of 256, k of 64; a GPU of compute capability 9.0.
 #include <algorithm>
 
