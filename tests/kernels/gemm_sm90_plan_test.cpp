@@ -223,7 +223,7 @@ TEST(Sm90Plan, SplitsKWhereTilesAreShortOfWhatAnSmCanTakeIn) {
   EXPECT_EQ(splits_of(128, 4096, 128), 1);  // nothing to split
 }
 
-TEST(Sm90Plan, YieldsWhereTilesDoNotFillTheChip) {
+TEST(Sm90Plan, YieldsWhereCublasLtIsFaster) {
   EXPECT_FALSE(is_better_yielded({.m = 64, .n = 6144, .k = 4096}));
   EXPECT_FALSE(is_better_yielded({.m = 128, .n = 4096, .k = 4096}));
   EXPECT_TRUE(is_better_yielded({.m = 128, .n = 6144, .k = 4096}));
@@ -232,6 +232,12 @@ TEST(Sm90Plan, YieldsWhereTilesDoNotFillTheChip) {
   EXPECT_FALSE(is_better_yielded({.m = 256, .n = 28672, .k = 4096}));
   EXPECT_FALSE(is_better_yielded({.m = 4096, .n = 4096, .k = 4096}));
   EXPECT_FALSE(is_better_yielded({.m = 256, .n = 4096, .k = 4096, .batch = 2}));
+  EXPECT_FALSE(is_better_yielded({.m = 512, .n = 14336, .k = 4096}));
+  EXPECT_TRUE(is_better_yielded({.m = 4096, .n = 28672, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 8192, .n = 8192, .k = 8192}));
+  EXPECT_TRUE(is_better_yielded({.m = 512, .n = 128256, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 4096, .n = 128256, .k = 4096}));
+  EXPECT_FALSE(is_better_yielded({.m = 16, .n = 128256, .k = 4096}));
 }
 
 // Racecheck follows no arrival from another block of a cluster, so what runs under it must use
