@@ -95,7 +95,9 @@ std::vector<Shape> split_shapes() {
           shape_of(100, 264, 2112, {{"bias", 1}, {"residual", 1}, {"static_b", 1}}),
           shape_of(129, 96, 4096, {{"gap", 8}, {"gap_out", 3}}),
           shape_of(256, 512, 4096, {{"activation", kSilu}, {"gated", 1}}),
-          shape_of(72, 512, 2048, {{"batch", 3}, {"shared_b", 1}})};
+          shape_of(72, 512, 2048, {{"batch", 3}, {"shared_b", 1}}),
+          shape_of(385, 1160, 2048, {{"static_b", 1}}),
+          shape_of(385, 1744, 3072, {{"activation", kSilu}, {"gated", 1}, {"residual", 1}})};
 }
 
 std::vector<Shape> tf32_shapes() {

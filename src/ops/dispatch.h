@@ -53,26 +53,30 @@ struct RowOption {
                               RowKey key, std::span<const RowOption> rows);
 [[noreturn]] void refuse_row_on_cpu(std::string_view op, const Context& ctx);
 
-// The row that runs these (checked) arguments on a GPU, or null. A forced row is found by its name;
-// otherwise the first that fits wins, unless it yields to a vendor's row that fits too.
+// The first of `rows` that runs these (checked) arguments, or null; a forced row goes by its name.
+template <class Args>
+const Row<Args>* first_fitting(std::span<const Row<Args>> rows, const Args& args, RowKey key,
+                               const Target& target, const Context& ctx) {
+  for (const Row<Args>& row : rows) {
+    if (!runs_on(row.library, target.compute_capability)) continue;
+    if (ctx.batch_invariant && !row.is_batch_invariant) continue;
+    if (!ctx.row.empty() && row.name() != ctx.row) continue;
+    if (row.takes(args, key)) return &row;  // last: a vendor's row may have to ask its library
+  }
+  return nullptr;
+}
+
+// The row that runs them on a GPU, or null: the first that fits, unless an sm90 row yields to a
+// vendor's that fits too.
 template <class Args>
 const Row<Args>* find_row(const Op<Args>& op, const Args& args, const Target& target,
                           const Context& ctx) {
   const RowKey key = key_of(args);
-  const Row<Args>* yielding = nullptr;
-  for (std::span<const Row<Args>> rows : {op.rows_sm90, op.rows_vendor, op.rows}) {
-    if (yielding != nullptr && rows.data() == op.rows.data()) return yielding;
-    for (const Row<Args>& row : rows) {
-      if (!runs_on(row.library, target.compute_capability)) continue;
-      if (ctx.batch_invariant && !row.is_batch_invariant) continue;
-      if (!ctx.row.empty() && row.name() != ctx.row) continue;
-      if (!row.takes(args, key)) continue;  // last: a vendor's row may have to ask its library
-      const bool yields = row.yields != nullptr && ctx.row.empty() && row.yields(args);
-      if (!yields) return &row;
-      if (yielding == nullptr) yielding = &row;
-    }
-  }
-  return yielding;
+  const Row<Args>* sm90 = first_fitting(op.rows_sm90, args, key, target, ctx);
+  if (sm90 != nullptr && (sm90->yields == nullptr || !sm90->yields(args))) return sm90;
+  const Row<Args>* vendor = first_fitting(op.rows_vendor, args, key, target, ctx);
+  if (vendor != nullptr) return vendor;
+  return sm90 != nullptr ? sm90 : first_fitting(op.rows, args, key, target, ctx);
 }
 
 template <class Args>

@@ -147,6 +147,7 @@ TEST_P(Sm90Plans, CanAllBeRun) {
 TEST_P(Sm90Plans, OfEveryTileAndEveryWayToShareCanBeRun) {
   const auto check = [](Sm90Shape shape) {
     for (const bool shares_b : {false, true}) {
+      if (shares_b && shape.splits > 1) continue;  // a cluster does one or the other
       for (const int64_t m : {1, 8, 9, 16, 17, 63, 64, 65, 128, 129, 256, 257, 4096}) {
         for (const int options : {0, 1, 2, 3}) {
           if (shape.slabs == 4 && m > 32) continue;  // deep stages are for small slots of A
@@ -160,6 +161,7 @@ TEST_P(Sm90Plans, OfEveryTileAndEveryWayToShareCanBeRun) {
   };
   for (const Sm90Shape shape : shapes_of(Sm90Tiles1{})) check(shape);
   for (const Sm90Shape shape : shapes_of(Sm90Tiles2{})) check(shape);
+  for (const Sm90Shape shape : shapes_of(Sm90TilesSplit{})) check(shape);
 }
 
 INSTANTIATE_TEST_SUITE_P(SharedBytes, Sm90Plans, testing::Values(kHopperBytes, kFewerBytes));
@@ -221,6 +223,20 @@ TEST(Sm90Plan, SplitsKWhereTilesAreShortOfWhatAnSmCanTakeIn) {
   EXPECT_EQ(splits_of(4096, 4096, 4096), 1);  // the SMs are full
   EXPECT_EQ(splits_of(64, 4096, 4096), 1);
   EXPECT_EQ(splits_of(128, 4096, 128), 1);  // nothing to split
+}
+
+// So that the shapes that every row is tested with (bench/problems/gemm_shapes.cpp) reach every
+// tile that splits k.
+TEST(Sm90Plan, SplitsTheTestShapesByEveryTile) {
+  std::vector<Sm90Shape> reached;
+  for (const Sm90Problem& problem :
+       {Sm90Problem{.m = 128, .n = 320, .k = 2048}, Sm90Problem{.m = 385, .n = 1160, .k = 2048},
+        Sm90Problem{.m = 385, .n = 1744, .k = 3072, .is_gated = true}}) {
+    const std::optional<Sm90Plan> plan = plan_sm90_split(problem);
+    ASSERT_TRUE(plan) << problem.m << " x " << problem.n;
+    reached.push_back(plan->shape);
+  }
+  EXPECT_TRUE(std::ranges::equal(reached, shapes_of(Sm90TilesSplit{})));
 }
 
 TEST(Sm90Plan, YieldsWhereCublasLtIsFaster) {

@@ -57,6 +57,14 @@ struct Sm90Plan {
 
 constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
+// Bytes of B that are loaded ahead of the kernel in front. More, by measurement, only keeps A, for
+// which everyone waits, behind them in the copy engine: the more so the more rows A has.
+constexpr int early_bytes(const Sm90Problem& problem, Sm90Shape shape) {
+  const bool is_wide = shape.cols > 64;
+  if (problem.m <= 16) return (is_wide ? 128 : 96) * 1024;
+  return (is_wide || problem.m <= 32 ? 64 : 32) * 1024;
+}
+
 // The plan for one shape of tile.
 constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool shares_b) {
   Sm90Plan plan{};
@@ -83,17 +91,13 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
       plan.cluster * (shape.splits > 1 ? plan.num_tiles
                                        : std::min(plan.num_tiles, problem.num_sms / plan.cluster));
   plan.group = shares_b ? 8 : 16;
-  // More than this only keeps A, for which everyone waits, behind it in the copy engine.
-  const int early_bytes = 1024 * (problem.m <= 16 ? (shape.cols > 64 ? 128 : 96)
-                                  : problem.m <= 32 || shape.cols > 64 ? 64
-                                                                       : 32);
-  plan.num_early = std::clamp(early_bytes / plan.layout.b_slot_bytes, 1, plan.layout.num_stages);
-  const int64_t hand_bytes = int64_t{128} * kFirstAPieces * 16;
-  plan.num_by_hand =
-      shape.warpgroups > 1
-          ? 0
-          : static_cast<int>(std::min<int64_t>(
-                plan.num_early, hand_bytes / (problem.m * kSlabBytes * shape.slabs)));
+  plan.num_early =
+      std::clamp(early_bytes(problem, shape) / plan.layout.b_slot_bytes, 1, plan.layout.num_stages);
+  if (shape.warpgroups == 1) {
+    constexpr int64_t kHandBytes = 128 * kFirstAPieces * 16;
+    const int64_t num_filled = kHandBytes / (problem.m * kSlabBytes * shape.slabs);
+    plan.num_by_hand = static_cast<int>(std::min<int64_t>(plan.num_early, num_filled));
+  }
   return plan;
 }
 
@@ -107,7 +111,7 @@ constexpr int64_t estimate_cycles(const Sm90Problem& problem, Sm90Shape shape) {
   const int64_t waves = divide_up(tiles, problem.num_sms / shape.splits);
   const int64_t multiply = 4 * shape.warpgroups * std::max(shape.cols / 2, 16 + shape.cols / 4);
   const int64_t load = (std::min(rows, problem.m) + shape.cols) * kSlabBytes / 52;
-  // Fitted to what was measured: more partial sums cross, behind a shorter ring.
+  // Fitted to what was measured with 64 to 128 columns.
   const int64_t fold = shape.splits > 1 ? shape.cols * shape.cols / 4 : 0;
   const int64_t blocks = divide_up(divide_up(problem.k, 64), shape.splits);
   return waves * (blocks * std::max(multiply, load) + 2500 + fold);

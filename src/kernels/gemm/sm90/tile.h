@@ -40,8 +40,7 @@ using Sm90Tiles2 = Sm90TileList<Sm90Tile<2, 32, 2>, Sm90Tile<2, 48, 2>, Sm90Tile
                                 Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>, Sm90Tile<2, 256, 1>>;
 // For what would leave SMs idle, or short of what they can take in, otherwise.
 using Sm90TilesSplit =
-    Sm90TileList<Sm90Tile<2, 64, 1, 2>, Sm90Tile<2, 96, 1, 2>, Sm90Tile<2, 128, 1, 2>,
-                 Sm90Tile<2, 192, 1, 2>, Sm90Tile<2, 256, 1, 2>>;
+    Sm90TileList<Sm90Tile<2, 64, 1, 2>, Sm90Tile<2, 96, 1, 2>, Sm90Tile<2, 128, 1, 2>>;
 
 inline constexpr int kSlabBytes = 128;  // of one row of one slab
 inline constexpr int kMaxStages = 24;
