@@ -54,6 +54,8 @@ struct Operand {
   TensorView place(void* storage, Device device) const;
 };
 
+struct Sample;
+
 struct Problem {
   Shape shape;
   Fill fill = Fill::normal;
@@ -66,10 +68,25 @@ struct Problem {
   std::function<bool(std::span<const TensorView>, const Context&)> is_supported;
   // The row the operation chooses; null: the first that takes the problem.
   std::function<std::string(std::span<const TensorView>)> served_row;
+  // Some results of a problem that is too large for the CPU; empty: those of some rows (take_rows).
+  std::function<Sample(const Problem&)> sample;
   double bytes = 0;  // the fewest that must cross device memory: inputs once, outputs once
   double flops = 0;
   int64_t storage_bytes = 0;  // of all operands, gaps included
   std::string row_dim;        // the size in `shape` that counts independent rows; empty: none are
+};
+
+// A small problem that computes some results of a large one anew, and where they lie there.
+struct Sample {
+  struct Run {  // elements of storages
+    size_t from_operand;
+    int64_t from;  // of the large problem
+    size_t to_operand;
+    int64_t to;  // of the small one
+    int64_t count;
+  };
+  Problem part;
+  std::vector<Run> runs;
 };
 
 // A named set of shapes, as the documents use it: "norm".

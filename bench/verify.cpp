@@ -123,18 +123,44 @@ Reference::Reference(const ProblemMaker& maker, RowKey key, const Problem& probl
                      int64_t most_bytes) {
   const int64_t num_rows = problem.row_dim.empty() ? 0 : value_of(problem.shape, problem.row_dim);
   const bool is_large = Instance::set_bytes(problem) > most_bytes || problem.flops > kMostFlops;
-  if (is_large && num_rows > kSampledRows) {
+  if (is_large && problem.sample) {
+    Sample sample = problem.sample(problem);
+    part_ = std::move(sample.part);
+    runs_ = std::move(sample.runs);
+  } else if (is_large && num_rows > kSampledRows) {
     const Random random{problem.seed};
     for (int64_t i = 0; i < kSampledRows; ++i) {
       rows_.push_back(i == 0 ? 0 : i == 1 ? num_rows - 1 : random.integer(i, 0, num_rows - 1));
     }
     part_ = take_rows(maker, key, problem, rows_);
   }
-  want_ = run_on_cpu(rows_.empty() ? problem : part_);
+  want_ = run_on_cpu(rows_.empty() && runs_.empty() ? problem : part_);
+}
+
+std::string Reference::check_runs(const Instance& instance) const {
+  for (size_t to = 0; to < part_.operands.size(); ++to) {
+    const Operand& operand = part_.operands[to];
+    if (operand.role == Role::input) continue;
+    const Tensor got = want_[to].to(cpu_device());
+    Tensor whole;
+    size_t loaded = instance.problem().operands.size();  // no operand yet
+    for (const Sample::Run& run : runs_) {
+      if (run.to_operand != to) continue;
+      if (loaded != run.from_operand) whole = instance.download(loaded = run.from_operand);
+      const DType dtype = got.view().dtype;
+      std::memcpy(got.view().as<char>() + storage_bytes(dtype, run.to),
+                  whole.view().as<char>() + storage_bytes(dtype, run.from),
+                  static_cast<size_t>(storage_bytes(dtype, run.count)));
+    }
+    std::string wrong = compare(operand, got, want_[to]);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
 }
 
 std::string Reference::check(const Instance& instance) const {
   if (std::string damage = instance.damage(); !damage.empty()) return damage;
+  if (!runs_.empty()) return check_runs(instance);
   const bool is_sampled = !rows_.empty();
   const Problem& held = is_sampled ? part_ : instance.problem();
   for (size_t i = 0; i < held.operands.size(); ++i) {

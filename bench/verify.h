@@ -19,8 +19,8 @@ std::string compare(const Operand& operand, const TensorView& got, const TensorV
 std::vector<Tensor> run_on_cpu(const Problem& problem);
 
 // What the CPU makes of a problem, for any number of implementations to be held against. Problems
-// of more than `most_bytes`, or of more arithmetic than a CPU does in seconds, whose rows are
-// independent are held to 64 of their rows.
+// of more than `most_bytes`, or of more arithmetic than a CPU does in seconds, are held to a sample
+// if they say how to take one, or to 64 of their rows if those are independent.
 class Reference {
  public:
   Reference(const ProblemMaker& maker, RowKey key, const Problem& problem, int64_t most_bytes);
@@ -30,8 +30,11 @@ class Reference {
   std::string check(const Instance& instance) const;
 
  private:
-  std::vector<int64_t> rows_;  // those compared; empty: all
-  Problem part_;               // of these rows alone
+  std::string check_runs(const Instance& instance) const;
+
+  std::vector<int64_t> rows_;      // those compared; empty: all
+  std::vector<Sample::Run> runs_;  // of a sample; empty: rows
+  Problem part_;                   // of these rows or runs alone
   std::vector<Tensor> want_;
 };
 

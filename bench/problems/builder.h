@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <string_view>
 
@@ -155,6 +157,39 @@ inline void fill_normal(Operand& operand, Random random, float scale = 1.0f) {
   for (size_t d = 1; d < operand.shape.size(); ++d) num_cols *= operand.shape[d];
   fill_rows(operand, [=](int64_t r, int64_t c) { return scale * random.normal(r * num_cols + c); });
 }
+
+// value(0), value(1), ... as elements of a type. Beyond the first million they come again: the
+// logarithms of a thousand million would take longer than all the rest.
+class RepeatingValues {
+ public:
+  template <class Value>
+  RepeatingValues(DType dtype, int64_t count, const Value& value)
+      : count_(std::min(kPeriod, count)), values_(dtype, {count_}) {
+#pragma omp parallel for schedule(static) if (count_ > 100000)
+    for (int64_t i = 0; i < count_; ++i) store(values_, i, value(i));
+  }
+
+  // `count` of them from the `first` on, to element `place` of a storage of the same type.
+  void copy(int64_t first, int64_t count, const TensorView& storage, int64_t place) const {
+    const DType dtype = values_.view().dtype;
+    char* to = storage.as<char>() + storage_bytes(dtype, place);
+    int64_t from = count_ == 0 ? 0 : first % count_;
+    for (int64_t left = count; left > 0;) {
+      const int64_t run = std::min(left, count_ - from);
+      const int64_t num_bytes = storage_bytes(dtype, run);
+      std::memcpy(to, values_.view().as<char>() + storage_bytes(dtype, from),
+                  static_cast<size_t>(num_bytes));
+      to += num_bytes;
+      left -= run;
+      from = 0;
+    }
+  }
+
+ private:
+  static constexpr int64_t kPeriod = 1'048'583;  // a prime: rows begin at different places
+  int64_t count_;
+  Tensor values_;
+};
 
 // The types most operations take.
 inline constexpr DType kFloats[] = {DType::bf16, DType::f16, DType::f32};

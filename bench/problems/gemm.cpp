@@ -8,7 +8,6 @@
 #include "tessera/ops/gemm.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bench/problems/builder.h"
 #include "bench/problems/gemm_shapes.h"
@@ -94,36 +93,19 @@ Operand& matrices(Builder& b, const Options& o, std::string_view name, Role role
                    bound);
 }
 
-// Sets the elements to value(0), value(1), ... in row-major order. Beyond the first million the
-// values come again: the logarithms of a thousand million would take longer than all the rest.
+// Sets the elements to value(0), value(1), ... in row-major order; after a million they come again.
 template <class Value>
 void fill_repeating(Operand& operand, const Value& value) {
-  constexpr int64_t kPeriod = 1'048'583;  // a prime: rows begin at different places
   if (operand.host.size_bytes() == 0) return;
-  const DType dtype = operand.host.view().dtype;
   const size_t rank = operand.shape.size();
   const int64_t num_cols = operand.shape[rank - 1], rows_each = operand.shape[rank - 2];
   const int64_t num_rows = rows_each * (rank == 3 ? operand.shape[0] : 1);
-  const int64_t num_values = std::min(kPeriod, num_rows * num_cols);
-  const Tensor values(dtype, {num_values});
-#pragma omp parallel for schedule(static) if (num_values > 100000)
-  for (int64_t i = 0; i < num_values; ++i) store(values.view(), i, value(i));
-  char* storage = operand.host.view().as<char>();
+  const RepeatingValues values(operand.host.view().dtype, num_rows * num_cols, value);
 #pragma omp parallel for schedule(static) if (num_rows * num_cols > 100000)
   for (int64_t row = 0; row < num_rows; ++row) {
     const int64_t place = operand.offset + row / rows_each * (rank == 3 ? operand.strides[0] : 0) +
                           row % rows_each * operand.strides[rank - 2];
-    char* to = storage + storage_bytes(dtype, place);
-    int64_t from = row * num_cols % num_values;
-    for (int64_t left = num_cols; left > 0;) {
-      const int64_t count = std::min(left, num_values - from);
-      const int64_t num_bytes = storage_bytes(dtype, count);
-      std::memcpy(to, values.view().as<char>() + storage_bytes(dtype, from),
-                  static_cast<size_t>(num_bytes));
-      to += num_bytes;
-      left -= count;
-      from = 0;
-    }
+    values.copy(row * num_cols, num_cols, operand.host, place);
   }
 }
 

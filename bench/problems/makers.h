@@ -19,5 +19,6 @@ ProblemMaker reduce_maker();
 ProblemMaker argmax_maker();
 ProblemMaker gemm_maker();
 ProblemMaker gemm_2_4_maker();
+ProblemMaker attention_prefill_maker();
 
 }  // namespace tessera::bench

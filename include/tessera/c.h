@@ -199,6 +199,47 @@ TesseraStatus tessera_expand_2_4(const DLTensor* values, const DLTensor* meta, c
 TesseraStatus tessera_gemm_2_4(const DLTensor* a, const DLTensor* values, const DLTensor* meta,
                                const DLTensor* out, const TesseraContext* ctx);
 
+/* Which of the two bounds of TesseraAttentionArgs hold. */
+typedef enum TesseraAttentionBounds {
+  TESSERA_ATTENTION_LEFT = 1,
+  TESSERA_ATTENTION_RIGHT = 2 /* with right 0: causal */
+} TesseraAttentionBounds;
+
+/* tessera/ops/attention.h, AttentionArgs: its fields by their names. The caller sets struct_size =
+ * sizeof(TesseraAttentionArgs) and the rest to zeros but for what is wanted: zeros are defaults,
+ * which let every query see every key. */
+typedef struct TesseraAttentionArgs {
+  uint64_t struct_size;
+  const DLTensor* q;
+  const DLTensor* k;
+  const DLTensor* v;
+  const DLTensor* out; /* written; may be q */
+  const DLTensor* lse; /* written; this and all tensors below are optional */
+  const DLTensor* intervals;
+  const DLTensor* sinks;
+  const DLTensor* alibi_slopes;
+  const DLTensor* q_starts;
+  const DLTensor* kv_starts;
+  const DLTensor* kv_lens;
+  const DLTensor* k_page_table;
+  const DLTensor* v_page_table;
+  const DLTensor* q_scale;
+  const DLTensor* k_scale;
+  const DLTensor* v_scale;
+  int64_t left;  /* keys before a query's own that it sees; read with TESSERA_ATTENTION_LEFT */
+  int64_t right; /* keys behind; read with TESSERA_ATTENTION_RIGHT */
+  uint64_t dropout_seed;
+  float dropout_rate;
+  float scale;           /* 0: 1 / sqrt(d_k) */
+  float softcap;         /* 0: none */
+  int32_t bounds;        /* of TesseraAttentionBounds */
+  int32_t format;        /* TesseraDType of q, k and v */
+  int32_t sums_in_float; /* 1: e4m3 is summed in float from block to block */
+  int32_t reserved;      /* 0 */
+} TesseraAttentionArgs;
+TesseraStatus tessera_attention_prefill(const TesseraAttentionArgs* args,
+                                        const TesseraContext* ctx);
+
 /* For bindings whose calls into C are dear: an operation on a framework's objects in one crossing.
  * How to read the objects, which come in a sequence: */
 typedef struct TesseraObjects {
@@ -220,9 +261,11 @@ typedef struct TesseraObjects {
 
 /* The function tessera_<op>, of those taking a TesseraContext, as
  *   int (*)(const TesseraObjects* how, void* sequence, const TesseraContext* ctx, scalars...)
- * with the scalars of tessera_<op> in its order; NULL if there is none. It keeps no object. Tensors
- * beyond the sequence's end are absent, and ctx NULL means the framework's current stream. Returns
- * a TesseraStatus, or -1 if nothing was run because an object could not be read. */
+ * with the scalars of tessera_<op> in its order; NULL if there is none. An operation with a struct
+ * of arguments takes that in their place: its tensors are those of the sequence, in the order of
+ * its fields. It keeps no object. Tensors beyond the sequence's end are absent, and ctx NULL means
+ * the framework's current stream. Returns a TesseraStatus, or -1 if nothing was run because an
+ * object could not be read. */
 typedef void (*TesseraFunction)(void);
 TesseraFunction tessera_on_objects(const char* op);
 

@@ -7,6 +7,7 @@ result with the framework of the first tensor. Everything refused raises `tesser
 library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
 """
 
+from ._attention import attention_prefill
 from ._call import supports, using
 from ._elementwise import (
     copy,
@@ -36,6 +37,7 @@ __all__ = [
     "NotSupported",
     "Row",
     "argmax",
+    "attention_prefill",
     "copy",
     "cuda_version",
     "dequantize",

@@ -23,13 +23,17 @@ _options = _Options()
 _contexts = {}  # stream -> context; written once each, so threads may share them
 
 
-def make_op(name, arguments, writes):
+def make_op(name, arguments, writes, on_addresses=None):
     """The C function `name`, given the names of its tensors and of those it writes.
+
+    on_addresses: what calls it with addresses of tensors, the scalars and a context; itself, unless
+    it takes a struct.
 
     To be called with a tuple of tensors in the order of the C function, None for an absent one and
     those at the end left out, and then the scalars, floats as_float.
     """
     function = on_objects(name)
+    on_addresses = on_addresses or getattr(lib, name)
     arguments = arguments.split()
     writes = frozenset(writes.split())
 
@@ -42,25 +46,25 @@ def make_op(name, arguments, writes):
             else:
                 context = _context(framework.stream(tensors[0]))
         except Exception:  # unusual, of two frameworks, or wrong: the careful way sorts it out
-            return _run_carefully(name, arguments, writes, tensors, scalars)
+            return _run_carefully(on_addresses, name, arguments, writes, tensors, scalars)
         # Outside the try: an exception of a signal handler must not make the operation run twice.
         status = function(framework.reader, as_object(objects), context, *scalars)
         if status > 0:
             raise_error(status)
         if status:  # an object could not be read, and nothing was run
-            _run_carefully(name, arguments, writes, tensors, scalars)
+            _run_carefully(on_addresses, name, arguments, writes, tensors, scalars)
 
     return run
 
 
-def _run_carefully(name, arguments, writes, tensors, scalars):
+def _run_carefully(on_addresses, name, arguments, writes, tensors, scalars):
     """The same for tensors of any kind, or the reason why not."""
     keep = []
     addresses = _dlpack.borrow_carefully(name, arguments, writes, tensors, keep)
     addresses += [None] * (len(arguments) - len(addresses))
     framework = _dlpack.framework_of(tensors[0])
     stream = framework.stream(tensors[0])
-    status = getattr(lib, name)(*addresses, *scalars, _context(stream))  # lets other threads run
+    status = on_addresses(*addresses, *scalars, _context(stream))  # lets other threads run
     if status:
         raise_error(status)
     if stream is not None and framework.waits_after:

@@ -46,6 +46,40 @@ class RopeScaling(ctypes.Structure):
     ]
 
 
+class AttentionArgs(ctypes.Structure):
+    """TesseraAttentionArgs of c.h."""
+
+    _fields_ = [
+        ("struct_size", c_uint64),
+        ("q", c_void_p),
+        ("k", c_void_p),
+        ("v", c_void_p),
+        ("out", c_void_p),
+        ("lse", c_void_p),
+        ("intervals", c_void_p),
+        ("sinks", c_void_p),
+        ("alibi_slopes", c_void_p),
+        ("q_starts", c_void_p),
+        ("kv_starts", c_void_p),
+        ("kv_lens", c_void_p),
+        ("k_page_table", c_void_p),
+        ("v_page_table", c_void_p),
+        ("q_scale", c_void_p),
+        ("k_scale", c_void_p),
+        ("v_scale", c_void_p),
+        ("left", c_int64),
+        ("right", c_int64),
+        ("dropout_seed", c_uint64),
+        ("dropout_rate", c_float),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("bounds", c_int32),
+        ("format", c_int32),
+        ("sums_in_float", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 class CDeviceInfo(ctypes.Structure):
     """TesseraDeviceInfo of c.h."""
 
@@ -100,6 +134,7 @@ _PROTOTYPES = {
     "prune_2_4": (c_int, [_T] * 3 + [_T]),
     "expand_2_4": (c_int, [_T] * 3 + [_T]),
     "gemm_2_4": (c_int, [_T] * 4 + [_T]),
+    "attention_prefill": (c_int, [_T, _T]),
     "on_objects": (c_void_p, [c_char_p]),
     "num_cuda_devices": (c_int, []),
     "device_info": (c_int, [c_int, _T]),

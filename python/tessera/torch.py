@@ -10,6 +10,7 @@ no gradients. Formats are strings: "int8", "int4", "uint8", "float8_e4m3fn", "fl
 import torch
 
 import tessera as _tessera
+import tessera._attention
 import tessera._dtypes
 import tessera._gemm
 import tessera._quantize
@@ -269,4 +270,45 @@ gemm_2_4 = _register(
     "(Tensor a, Tensor values, Tensor meta) -> Tensor",
     lambda a, values, meta: _tessera.gemm_2_4(a, values, meta),
     lambda a, values, meta: a.new_empty((a.shape[0], values.shape[0])),
+)
+
+
+# Behind q, k and v; those of tessera.attention_prefill, with window as its two sizes.
+_ATTENTION = (
+    "(Tensor q, Tensor k, Tensor v, *, float? scale=None, bool causal=False, int? left=None, "
+    "int? right=None, Tensor? intervals=None, float? softcap=None, Tensor? sinks=None, "
+    "Tensor? alibi_slopes=None, Tensor? q_starts=None, Tensor? kv_starts=None, "
+    "Tensor? kv_lens=None, Tensor? k_page_table=None, Tensor? v_page_table=None, "
+    "Tensor? q_scale=None, Tensor? k_scale=None, Tensor? v_scale=None, bool sums_in_float=False, "
+    "float dropout_rate=0.0, int dropout_seed=0, str? dtype=None, str? format=None)"
+)
+
+
+def _attention_prefill(q, k, v, *, left=None, right=None, **how):
+    return _tessera.attention_prefill(q, k, v, window=(left, right), **how)
+
+
+def _attention_prefill_lse(q, k, v, **how):
+    return _attention_prefill(q, k, v, return_lse=True, **how)
+
+
+def _fake_attention(q, k, v, *, dtype=None, format=None, **_how):
+    code = format and _tessera._dtypes.CODES[_tessera._dtypes.canonical(format)]
+    shape = _tessera._attention._out_shape(q.shape, v.shape)
+    return q.new_empty(shape, dtype=_storage(_tessera._attention._out_dtype(q, code, dtype)))
+
+
+def _fake_attention_lse(q, k, v, **how):
+    shape = _tessera._attention._lse_shape(q.shape)
+    return _fake_attention(q, k, v, **how), q.new_empty(shape, dtype=torch.float32)
+
+
+attention_prefill = _register(
+    "attention_prefill", _ATTENTION + " -> Tensor", _attention_prefill, _fake_attention
+)
+attention_prefill_lse = _register(
+    "attention_prefill_lse",
+    _ATTENTION + " -> (Tensor, Tensor)",
+    _attention_prefill_lse,
+    _fake_attention_lse,
 )

@@ -69,6 +69,38 @@ int run(const TesseraObjects* how, void* sequence, const TesseraContext* ctx, Sc
   return status;
 }
 
+// A struct of arguments with the tensors read for it.
+TesseraStatus attention_prefill(const DLTensor* q, const DLTensor* k, const DLTensor* v,
+                                const DLTensor* out, const DLTensor* lse, const DLTensor* intervals,
+                                const DLTensor* sinks, const DLTensor* alibi_slopes,
+                                const DLTensor* q_starts, const DLTensor* kv_starts,
+                                const DLTensor* kv_lens, const DLTensor* k_page_table,
+                                const DLTensor* v_page_table, const DLTensor* q_scale,
+                                const DLTensor* k_scale, const DLTensor* v_scale,
+                                const TesseraAttentionArgs* given, const TesseraContext* ctx) {
+  if (given == nullptr || given->struct_size < sizeof(TesseraAttentionArgs)) {
+    return tessera_attention_prefill(given, ctx);  // which refuses it
+  }
+  TesseraAttentionArgs args = *given;
+  args.q = q;
+  args.k = k;
+  args.v = v;
+  args.out = out;
+  args.lse = lse;
+  args.intervals = intervals;
+  args.sinks = sinks;
+  args.alibi_slopes = alibi_slopes;
+  args.q_starts = q_starts;
+  args.kv_starts = kv_starts;
+  args.kv_lens = kv_lens;
+  args.k_page_table = k_page_table;
+  args.v_page_table = v_page_table;
+  args.q_scale = q_scale;
+  args.k_scale = k_scale;
+  args.v_scale = v_scale;
+  return tessera_attention_prefill(&args, ctx);
+}
+
 struct Entry {
   std::string_view op;
   TesseraFunction function;
@@ -97,6 +129,7 @@ const Entry kEntries[] = {
     entry<tessera_prune_2_4, 3>("prune_2_4"),
     entry<tessera_expand_2_4, 3>("expand_2_4"),
     entry<tessera_gemm_2_4, 4>("gemm_2_4"),
+    entry<attention_prefill, 16, const TesseraAttentionArgs*>("attention_prefill"),
 };
 
 }  // namespace

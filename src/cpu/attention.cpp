@@ -1,17 +1,16 @@
-// Attention on the CPU: what the tensors hold is checked, cut into items and shared out.
+// Attention on the CPU: which of the two ways a call takes, and the way by vectors: its calls are
+// cut into items and shared out.
 // SPDX-License-Identifier: MIT
 #include "cpu/attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
 #include <vector>
 
-#include "core/text.h"
 #include "cpu/attention_rows.h"
+#include "cpu/attention_sequences.h"
 #include "cpu/parallel.h"
-#include "tessera/core/error.h"
 
 namespace tessera::cpu {
 namespace {
@@ -19,92 +18,35 @@ namespace {
 // Below this many multiply-adds a call takes some microseconds, and waking threads costs as much.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
 
-// Both operations, as one: a decode is a chunk of one token for each sequence.
-struct Call {
-  std::string_view op;
-  const TensorView& q;
-  const PagedKv& kv;
-  const TensorView& out;
-  const AttentionScores& scores;
-  const int32_t* query_starts;  // [batch + 1]; null: token s is of sequence s
-
-  int64_t batch() const { return kv.seq_lens.size(0); }
-  int64_t query_start(int64_t s) const { return query_starts == nullptr ? s : query_starts[s]; }
-  int64_t num_queries(int64_t s) const { return query_start(s + 1) - query_start(s); }
-  int64_t seq_len(int64_t s) const { return kv.seq_lens.as<int32_t>()[s]; }
-  const int32_t* pages(int64_t s) const {
-    return kv.page_table.as<int32_t>() + s * kv.page_table.stride(0);
-  }
-  // The first key that any query of the sequence sees.
-  int64_t first_key(int64_t s) const {
-    const int64_t first_position = seq_len(s) - num_queries(s);
-    return scores.window == 0 ? 0 : std::max<int64_t>(0, first_position - scores.window + 1);
-  }
-};
-
-void check_starts(const Call& call) {
-  if (call.query_starts == nullptr) return;
-  const int64_t tokens = call.q.size(0);
-  if (call.query_start(0) != 0) {
-    fail(concat(call.op, ": query_starts[0] is ", call.query_start(0), "; it must be 0"));
-  }
-  for (int64_t s = 0; s < call.batch(); ++s) {
-    if (call.num_queries(s) >= 0) continue;
-    fail(concat(call.op, ": query_starts[", s + 1, "] is ", call.query_start(s + 1), " after ",
-                call.query_start(s), "; the starts must ascend"));
-  }
-  if (call.query_start(call.batch()) == tokens) return;
-  fail(concat(call.op, ": query_starts[", call.batch(), "] is ", call.query_start(call.batch()),
-              " and q has ", tokens, " tokens; the last start must be their number"));
+PageStrides strides_of(const TensorView& pages) {
+  return {pages.stride(0), pages.stride(1), pages.stride(2)};
 }
 
-void check_sequence(const Call& call, int64_t s) {
-  const int64_t page_size = call.kv.k_pages.size(1);
-  const int64_t num_pages = call.kv.k_pages.size(0);
-  const int64_t max_pages = call.kv.page_table.size(1);
-  const int64_t seq_len = call.seq_len(s);
-  if (seq_len < 0 || seq_len > max_pages * page_size) {
-    fail(concat(call.op, ": seq_lens[", s, "] is ", seq_len, "; a row of page_table holds ",
-                max_pages, " pages of ", page_size, " tokens, so it may be 0 to ",
-                max_pages * page_size));
-  }
-  if (seq_len == 0 || call.num_queries(s) == 0) return;
-  if (call.num_queries(s) > seq_len) {
-    fail(concat(call.op, ": sequence ", s, " has ", call.num_queries(s),
-                " query tokens and seq_lens[", s, "] is ", seq_len,
-                "; the queries are its last tokens, so append their keys first and count them"));
-  }
-  const int32_t* pages = call.pages(s);
-  for (int64_t i = call.first_key(s) / page_size; i <= (seq_len - 1) / page_size; ++i) {
-    if (pages[i] >= 0 && pages[i] < num_pages) continue;
-    fail(concat(call.op, ": page_table[", s, ", ", i, "] is ", pages[i], "; k_pages has ",
-                num_pages, " pages, and seq_lens[", s, "] of ", seq_len, " needs this one"));
-  }
-}
-
-AttentionParams params_of(const Call& call) {
+AttentionParams params_of(const AttentionArgs& args) {
   constexpr double kLog2E = 1.4426950408889634;
   AttentionParams params;
-  params.dtype = call.q.dtype;
-  params.q = call.q.data;
-  params.out = call.out.data;
-  params.k_pages = call.kv.k_pages.data;
-  params.v_pages = call.kv.v_pages.data;
-  params.q_token_stride = call.q.stride(0);
-  params.q_head_stride = call.q.stride(1);
-  params.out_token_stride = call.out.stride(0);
-  params.out_head_stride = call.out.stride(1);
-  params.page_size = call.kv.k_pages.size(1);
-  params.num_kv_heads = call.kv.k_pages.size(2);
-  params.heads_per_kv = call.q.size(1) / params.num_kv_heads;
-  params.head_dim = call.q.size(2);
+  params.dtype = args.q.dtype;
+  params.q = args.q.data;
+  params.out = args.out.data;
+  params.k_pages = args.k.data;
+  params.v_pages = args.v.data;
+  params.q_token_stride = args.q.stride(-3);
+  params.q_head_stride = args.q.stride(-2);
+  params.out_token_stride = args.out.stride(-3);
+  params.out_head_stride = args.out.stride(-2);
+  params.k_strides = strides_of(args.k);
+  params.v_strides = strides_of(args.v);
+  params.page_size = args.k.size(1);
+  params.num_kv_heads = args.k.size(2);
+  params.heads_per_kv = args.q.size(-2) / params.num_kv_heads;
+  params.head_dim = args.q.size(-1);
   // Lengths are 32 bits wide, so a window beyond them bounds nothing.
   constexpr int64_t kWidest = std::numeric_limits<int32_t>::max();
-  params.window = call.scores.window > kWidest ? 0 : call.scores.window;
-  const double scale = call.scores.scale != 0.0f
-                           ? static_cast<double>(call.scores.scale)
-                           : 1.0 / std::sqrt(static_cast<double>(params.head_dim));
-  const double softcap = static_cast<double>(call.scores.softcap);
+  const int64_t left = args.mask.left;
+  params.window = left < 0 || left >= kWidest ? 0 : left + 1;
+  const double scale = args.scale != 0.0f ? static_cast<double>(args.scale)
+                                          : 1.0 / std::sqrt(static_cast<double>(params.head_dim));
+  const double softcap = static_cast<double>(args.softcap);
   if (softcap == 0.0) {
     params.factor = static_cast<float>(scale * kLog2E);
   } else {
@@ -114,36 +56,47 @@ AttentionParams params_of(const Call& call) {
   return params;
 }
 
-// Appends the items of sequence s, the last rows first, because they see the most keys and the
+// Where the first query of a sequence lies, in elements.
+int64_t first_row(const TensorView& rows, const AttentionSequence& sequence) {
+  const int64_t batch_stride = rows.rank == 4 ? rows.stride(0) : 0;
+  return sequence.index * batch_stride + sequence.q_begin * rows.stride(-3);
+}
+
+// Appends the items of a sequence, the last rows first, because they see the most keys and the
 // short items then fill the gaps between threads. Returns the multiply-adds of all.
-int64_t plan_sequence(const Call& call, const AttentionParams& params, int64_t s,
-                      std::vector<AttentionItem>& items) {
-  const int64_t num_rows = call.num_queries(s) * params.heads_per_kv;
-  const int64_t num_keys = call.seq_len(s) - (call.seq_len(s) == 0 ? 0 : call.first_key(s));
+int64_t plan_sequence(const AttentionArgs& args, const AttentionParams& params,
+                      const AttentionSequence& sequence, std::vector<AttentionItem>& items) {
+  const TensorView& v_table = v_table_of(args);
+  const int64_t num_rows = sequence.q_len * params.heads_per_kv;
   const int64_t num_parts = (num_rows + kRowsPerItem - 1) / kRowsPerItem;
   for (int64_t part = num_parts - 1; part >= 0; --part) {
     for (int64_t kv_head = 0; kv_head < params.num_kv_heads; ++kv_head) {
       AttentionItem item;
-      item.pages = call.pages(s);
-      item.first_token = call.query_start(s);
-      item.first_position = call.seq_len(s) - call.num_queries(s);
+      item.k_table = args.k_page_table.as<int32_t>() + sequence.index * args.k_page_table.stride(0);
+      item.v_table = v_table.as<int32_t>() + sequence.index * v_table.stride(0);
+      item.q_begin = first_row(args.q, sequence);
+      item.out_begin = first_row(args.out, sequence);
+      item.first_position = sequence.position(0);
       item.kv_head = kv_head;
       item.first_row = part * kRowsPerItem;
       item.num_rows = std::min(kRowsPerItem, num_rows - item.first_row);
       items.push_back(item);
     }
   }
+  const KeyRange keys = band_hull(args, sequence);
+  const int64_t num_keys = keys.is_empty() ? 0 : keys.end - keys.begin;
   return 2 * num_rows * params.num_kv_heads * num_keys * params.head_dim;
 }
 
-void run(const Call& call, SimdLevel level) {
-  check_starts(call);
-  for (int64_t s = 0; s < call.batch(); ++s) check_sequence(call, s);
-  const AttentionParams params = params_of(call);
+void run_by_vectors(const AttentionArgs& args, const AttentionNames& names, SimdLevel level) {
+  check_sequences(args, names);
+  const AttentionParams params = params_of(args);
   thread_local std::vector<AttentionItem> plan;  // keeps its memory from call to call
   plan.clear();
   int64_t work = 0;
-  for (int64_t s = 0; s < call.batch(); ++s) work += plan_sequence(call, params, s, plan);
+  for (int64_t s = 0; s < batch_of(args); ++s) {
+    work += plan_sequence(args, params, sequence_of(args, s), plan);
+  }
   const auto attend = attend_builds().at(level);
   const int64_t scratch_floats = attention_scratch_floats(params.head_dim);
   const AttentionItem* items = plan.data();
@@ -156,21 +109,44 @@ void run(const Call& call, SimdLevel level) {
   }
 }
 
+// Tokens with heads as sequences of one token each.
+TensorView one_token_each(const TensorView& tokens) {
+  TensorView view = tokens;
+  view.rank = 4;
+  view.shape = {tokens.size(0), 1, tokens.size(1), tokens.size(2)};
+  view.strides = {tokens.stride(0), tokens.stride(0), tokens.stride(1), tokens.stride(2)};
+  return view;
+}
+
 }  // namespace
 
-void attention_prefill(const PrefillAttentionArgs& args, SimdLevel level) {
-  run({"attention_prefill", args.q, args.kv, args.out, args.scores,
-       args.query_starts.as<int32_t>()},
-      level);
+bool runs_by_vectors(const AttentionArgs& args) {
+  const bool is_causal = args.mask.right == 0 && args.mask.intervals.rank == 0;
+  const bool is_plain = args.lse.data == nullptr && args.sinks.data == nullptr &&
+                        args.alibi_slopes.data == nullptr && args.dropout.rate == 0.0f;
+  return is_paged(args) && is_causal && is_plain && args.q.dtype != DType::e4m3 &&
+         args.q.size(-1) == args.v.size(-1);
+}
+
+void attention_prefill(const AttentionArgs& args, SimdLevel level) {
+  if (runs_by_vectors(args)) return run_by_vectors(args, {}, level);
+  attention_in_double(args);
 }
 
 void attention_decode(const DecodeAttentionArgs& args, SimdLevel level) {
-  run({"attention_decode", args.q, args.kv, args.out, args.scores, nullptr}, level);
+  run_by_vectors({.q = one_token_each(args.q),
+                  .k = args.kv.k_pages,
+                  .v = args.kv.v_pages,
+                  .out = one_token_each(args.out),
+                  .scale = args.scale,
+                  .mask = {.left = args.window - 1, .right = 0},
+                  .softcap = args.softcap,
+                  .kv_lens = args.kv.seq_lens,
+                  .k_page_table = args.kv.page_table},
+                 {"attention_decode", "k_pages", "seq_lens", "page_table"}, level);
 }
 
-void attention_prefill(const PrefillAttentionArgs& args) {
-  attention_prefill(args, simd_levels().back());
-}
+void attention_prefill(const AttentionArgs& args) { attention_prefill(args, simd_levels().back()); }
 
 void attention_decode(const DecodeAttentionArgs& args) {
   attention_decode(args, simd_levels().back());

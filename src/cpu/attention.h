@@ -1,6 +1,6 @@
-// Attention over a paged KV cache on the CPU: the fallback, and the oracle of the GPU rows.
-// Arguments have been checked by src/ops; the page numbers, lengths and starts inside the tensors
-// are checked here, before anything is written.
+// Attention on the CPU: the fallback, and the oracle of the GPU rows. Arguments have been checked
+// by src/ops; the page numbers, lengths and starts inside the tensors are checked here, before
+// anything is written.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,12 +9,18 @@
 
 namespace tessera::cpu {
 
-void attention_prefill(const PrefillAttentionArgs& args);
+void attention_prefill(const AttentionArgs& args);
 void attention_decode(const DecodeAttentionArgs& args);
 
 // By the build for one of simd_levels(); the two above take the best. From avx2 up all levels give
 // the same bits; the baseline of x86-64 has no fused multiply-add and rounds more often.
-void attention_prefill(const PrefillAttentionArgs& args, SimdLevel level);
+void attention_prefill(const AttentionArgs& args, SimdLevel level);
 void attention_decode(const DecodeAttentionArgs& args, SimdLevel level);
+
+// Whether attention_prefill runs by vectors, in float and with the bits of attention_decode: a
+// causal mask over pages, with a window and a cap at most. All other calls go to
+// attention_in_double, which takes every call.
+bool runs_by_vectors(const AttentionArgs& args);
+void attention_in_double(const AttentionArgs& args);
 
 }  // namespace tessera::cpu

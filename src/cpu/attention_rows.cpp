@@ -36,29 +36,52 @@ struct KeyRange {
   int64_t end = 0;
 };
 
-// Walks the rows of an item's pages from a position on.
+// Walks the rows of an item's keys and values from a position on.
 class PagedRows {
  public:
+  // Where a key and its value lie, in elements from the start of the pages.
+  struct Row {
+    int64_t k, v;
+  };
+
   PagedRows(const AttentionParams& params, const AttentionItem& item, int64_t position)
       : page_size_(params.page_size),
-        row_stride_(params.num_kv_heads * params.head_dim),
-        offset_(item.kv_head * params.head_dim),
-        page_(item.pages + position / params.page_size),
-        slot_(position % params.page_size) {}
+        k_strides_(params.k_strides),
+        v_strides_(params.v_strides),
+        kv_head_(item.kv_head),
+        k_page_(item.k_table + position / params.page_size),
+        v_page_(item.v_table + position / params.page_size) {
+    enter_page(position % params.page_size);
+  }
 
-  // Where the row lies, in elements from the start of the pages; then goes on to the next.
-  int64_t take() {
-    const int64_t at = (*page_ * page_size_ + slot_) * row_stride_ + offset_;
-    if (++slot_ == page_size_) slot_ = 0, ++page_;
-    return at;
+  // Then goes on to the next. A page's number is read when its first row is asked for: there may be
+  // none after the last.
+  Row take() {
+    if (slot_ == page_size_) {
+      ++k_page_, ++v_page_;
+      enter_page(0);
+    }
+    const Row row = row_;
+    ++slot_;
+    row_.k += k_strides_.row;
+    row_.v += v_strides_.row;
+    return row;
   }
 
  private:
+  void enter_page(int64_t slot) {
+    slot_ = slot;
+    row_.k = *k_page_ * k_strides_.page + slot * k_strides_.row + kv_head_ * k_strides_.head;
+    row_.v = *v_page_ * v_strides_.page + slot * v_strides_.row + kv_head_ * v_strides_.head;
+  }
+
   int64_t page_size_;
-  int64_t row_stride_;
-  int64_t offset_;
-  const int32_t* page_;
-  int64_t slot_;
+  PageStrides k_strides_, v_strides_;
+  int64_t kv_head_;
+  const int32_t* k_page_;
+  const int32_t* v_page_;
+  int64_t slot_ = 0;
+  Row row_{};
 };
 
 // One item in hand, and its scratch.
@@ -110,11 +133,11 @@ class Rows {
 
   void load_queries();
   void unpack_block(int64_t begin, int64_t end, int64_t block, int64_t item_end);
-  void prefetch_row(int64_t element) const {
+  void prefetch_row(PagedRows::Row row) const {
     constexpr int64_t kLineElements = 64 / static_cast<int64_t>(sizeof(T));
     for (int64_t i = 0; i < p_.head_dim; i += kLineElements) {
-      __builtin_prefetch(static_cast<const T*>(p_.k_pages) + element + i);
-      __builtin_prefetch(static_cast<const T*>(p_.v_pages) + element + i);
+      __builtin_prefetch(static_cast<const T*>(p_.k_pages) + row.k + i);
+      __builtin_prefetch(static_cast<const T*>(p_.v_pages) + row.v + i);
     }
   }
   void transpose_keys(const T* const* rows, int64_t begin, int64_t end);
@@ -141,8 +164,7 @@ class Rows {
 template <class T>
 void Rows<T>::load_queries() {
   for (int64_t row = 0; row < item_.num_rows; ++row) {
-    const T* q = static_cast<const T*>(p_.q) +
-                 (item_.first_token + token(row)) * p_.q_token_stride +
+    const T* q = static_cast<const T*>(p_.q) + item_.q_begin + token(row) * p_.q_token_stride +
                  head(row) * p_.q_head_stride;
     for (int64_t i = 0; i < p_.head_dim; ++i) queries_[row * p_.head_dim + i] = to_float(q[i]);
     maxima_[row] = kLowest;
@@ -162,9 +184,9 @@ void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block, int64_t it
   const int64_t num_ahead = item_end - block - kKeyBlock;
   for (int64_t key = begin; key < end; ++key) {
     if (key < num_ahead) prefetch_row(next_rows.take());
-    const int64_t at = rows.take();
-    k_rows[key] = static_cast<const T*>(p_.k_pages) + at;
-    const T* v = static_cast<const T*>(p_.v_pages) + at;
+    const PagedRows::Row row = rows.take();
+    k_rows[key] = static_cast<const T*>(p_.k_pages) + row.k;
+    const T* v = static_cast<const T*>(p_.v_pages) + row.v;
     float* value = values_ + key * padded_dim_;
     int64_t i = 0;
     for (; i + kLanes <= p_.head_dim; i += kLanes) {
@@ -309,7 +331,7 @@ void Rows<T>::finish(int64_t row) {
     for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   }
   const float sum = sums[0];
-  T* out = static_cast<T*>(p_.out) + (item_.first_token + token(row)) * p_.out_token_stride +
+  T* out = static_cast<T*>(p_.out) + item_.out_begin + token(row) * p_.out_token_stride +
            head(row) * p_.out_head_stride;
   if (sum == 0.0f) {
     std::memset(out, 0, static_cast<size_t>(p_.head_dim) * sizeof(T));

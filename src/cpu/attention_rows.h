@@ -19,17 +19,26 @@ inline constexpr int64_t kSumLanes = 16;
 // keys costs little beside its products, few enough that their state stays in the cache.
 inline constexpr int64_t kRowsPerItem = 96;
 
+// From one page to the next, from row to row within it and from head to head, in elements.
+struct PageStrides {
+  int64_t page = 0;
+  int64_t row = 0;
+  int64_t head = 0;
+};
+
 // What all items of a call share. Strides count elements.
 struct AttentionParams {
   DType dtype = DType::f32;       // of q, out and the pages
-  const void* q = nullptr;        // [tokens, num_heads, head_dim]
+  const void* q = nullptr;        // heads of head_dim elements
   void* out = nullptr;            // like q; may be q
   const void* k_pages = nullptr;  // [num_pages, page_size, num_kv_heads, head_dim]
-  const void* v_pages = nullptr;  // like k_pages
+  const void* v_pages = nullptr;  // like k_pages; num_pages may differ
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
   int64_t out_token_stride = 0;
   int64_t out_head_stride = 0;
+  PageStrides k_strides;
+  PageStrides v_strides;
   int64_t page_size = 0;
   int64_t num_kv_heads = 0;
   int64_t heads_per_kv = 0;  // query heads that share a KV head
@@ -44,9 +53,11 @@ struct AttentionParams {
 // Row r of a sequence and KV head is query token r / heads_per_kv and head r % heads_per_kv of
 // those that share the KV head. An item is the rows [first_row, first_row + num_rows).
 struct AttentionItem {
-  const int32_t* pages = nullptr;  // of the sequence: token t is in page pages[t / page_size]
-  int64_t first_token = 0;         // the row of q and out that holds the sequence's first query
-  int64_t first_position = 0;      // of that query; negative positions see no key
+  const int32_t* k_table = nullptr;  // of the sequence: token t is in page k_table[t / page_size]
+  const int32_t* v_table = nullptr;
+  int64_t q_begin = 0;         // the element of q that begins the sequence's first query
+  int64_t out_begin = 0;       // the same of out
+  int64_t first_position = 0;  // of that query; negative positions see no key
   int64_t kv_head = 0;
   int64_t first_row = 0;
   int64_t num_rows = 0;

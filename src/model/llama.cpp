@@ -133,26 +133,26 @@ void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvM
   const int64_t num_tokens = batch.num_tokens();
   const int64_t num_decodes = batch.num_decodes;
   const TensorView out = as_heads(first_rows(attended_, num_tokens), 0, num_heads, head_dim);
-  const AttentionScores scores{.window = config_.window_of(layer)};
-  const auto pages_of = [&](int64_t begin, int64_t end) {
-    return PagedKv{.k_pages = kv.k_pages(layer),
-                   .v_pages = kv.v_pages(layer),
-                   .page_table = batch.page_table.slice(0, begin, end),
-                   .seq_lens = batch.seq_lens.slice(0, begin, end)};
-  };
+  const int64_t window = config_.window_of(layer);
   if (num_decodes > 0) {
     attention_decode({.q = q.slice(0, 0, num_decodes),
-                      .kv = pages_of(0, num_decodes),
+                      .kv = {.k_pages = kv.k_pages(layer),
+                             .v_pages = kv.v_pages(layer),
+                             .page_table = batch.page_table.slice(0, 0, num_decodes),
+                             .seq_lens = batch.seq_lens.slice(0, 0, num_decodes)},
                       .out = out.slice(0, 0, num_decodes),
-                      .scores = scores},
+                      .window = window},
                      ctx);
   }
   if (num_decodes < batch.batch()) {
     attention_prefill({.q = q.slice(0, num_decodes, num_tokens),
-                       .kv = pages_of(num_decodes, batch.batch()),
-                       .query_starts = batch.chunk_starts,
+                       .k = kv.k_pages(layer),
+                       .v = kv.v_pages(layer),
                        .out = out.slice(0, num_decodes, num_tokens),
-                       .scores = scores},
+                       .mask = {.left = window > 0 ? window - 1 : -1, .right = 0},
+                       .q_starts = batch.chunk_starts,
+                       .kv_lens = batch.seq_lens.slice(0, num_decodes, batch.batch()),
+                       .k_page_table = batch.page_table.slice(0, num_decodes, batch.batch())},
                       ctx);
   }
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "ops/registry.h"
 
+#include "kernels/attention/rows.h"
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
 #include "kernels/gemm/sparse/rows.h"
@@ -43,6 +44,8 @@ std::vector<RowInfo> all_rows() {
   append(all, "gemm", kernels::gemm_rows_cublaslt());
   append(all, "gemm", kernels::gemm_rows());
   append(all, "gemm", kernels::gemm_2_4_rows());
+  append(all, "attention", kernels::attention_prefill_rows_sm90());
+  append(all, "attention", kernels::attention_prefill_rows());
   return all;
 }
 

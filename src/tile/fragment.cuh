@@ -77,6 +77,18 @@ __device__ __forceinline__ uint32_t pack_pair<F16>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// Four floats rounded to e4m3, saturating, the first in the lowest byte.
+__device__ __forceinline__ uint32_t pack_e4m3(float x0, float x1, float x2, float x3) {
+  uint32_t word;
+  asm("{\n.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n}"
+      : "=r"(word)
+      : "f"(x0), "f"(x1), "f"(x2), "f"(x3));
+  return word;
+}
+
 // Columns 16 * step to 16 * step + 15 of an accumulator as the A operand of a second product whose
 // k runs along them. No data crosses threads: for 16-bit types the two layouts agree.
 template <class T, int kRegisters>

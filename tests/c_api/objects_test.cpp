@@ -143,10 +143,31 @@ TEST_F(ObjectsTest, TakeAContext) {
   EXPECT_EQ(out.values, std::vector<float>(2));
 }
 
+// One query over one key, whose value it must give back; the struct's own tensors are not read.
+TEST_F(ObjectsTest, AreTheTensorsOfAStructOfArguments) {
+  using Attention =
+      int (*)(const TesseraObjects*, void*, const TesseraContext*, const TesseraAttentionArgs*);
+  const auto run = reinterpret_cast<Attention>(tessera_on_objects("attention_prefill"));
+  Array<float> q({1, 1, 1, 1}), v({1, 1, 1, 2}, {5, 6}), attended({1, 1, 1, 2}), lse({1, 1, 1});
+  DLManagedTensor objects[4]{};
+  const DLTensor tensors[] = {q.dl, v.dl, attended.dl, lse.dl};
+  for (size_t i = 0; i < 4; ++i) objects[i].dl_tensor = tensors[i];
+  Objects sequence{&objects[0], &objects[0], &objects[1], &objects[2], &objects[3]};
+  TesseraAttentionArgs args{};
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), TESSERA_ERROR);
+  EXPECT_EQ(std::string(tessera_last_error()).find("TesseraAttentionArgs.struct_size is 0"), 0u);
+  args.struct_size = sizeof args;
+  args.sinks = &q.dl;  // of the wrong rank, were it read
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(attended.values, v.values);
+  EXPECT_EQ(lse.values, std::vector<float>{0.0f});
+}
+
 TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
-  for (const char* op : {"rms_norm", "layer_norm", "rope", "activation", "softmax", "embedding",
-                         "copy", "quantize", "dequantize", "reduce", "argmax", "gemm",
-                         "pack_gate_up", "prune_2_4", "expand_2_4", "gemm_2_4"}) {
+  for (const char* op :
+       {"rms_norm", "layer_norm", "rope", "activation", "softmax", "embedding", "copy", "quantize",
+        "dequantize", "reduce", "argmax", "gemm", "pack_gate_up", "prune_2_4", "expand_2_4",
+        "gemm_2_4", "attention_prefill"}) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);

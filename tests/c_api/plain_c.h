@@ -9,6 +9,9 @@ extern "C" {
 /* Runs SiLU on a zero through the C ABI; 0 if it was served. */
 int silu_of_zero_from_c(float* result);
 
+/* Attends with the last of two tokens, both causally visible and equally; 0 if it was served. */
+int attention_from_c(float* result);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,7 +24,7 @@ bool same_bytes_of(const TensorView& a, const TensorView& b) {
 }
 
 // Every position of a sequence by attention_decode: a batch whose s-th member has s + 1 tokens.
-Tensor decode_all(const HeadShape& shape, const Sequence& tokens, const AttentionScores& scores,
+Tensor decode_all(const HeadShape& shape, const Sequence& tokens, const Scores& scores,
                   SimdLevel level = cpu::simd_levels().back()) {
   std::vector<Part> parts;
   for (int64_t p = 0; p < tokens.q.view().size(0); ++p) parts.push_back({&tokens, p + 1, 1});
@@ -35,7 +35,7 @@ Tensor decode_all(const HeadShape& shape, const Sequence& tokens, const Attentio
 
 struct Setting {
   HeadShape shape;
-  AttentionScores scores;
+  Scores scores;
 };
 
 std::vector<Setting> settings(DType dtype) {
@@ -119,7 +119,7 @@ TEST_P(CpuAttentionBits, TheOutputMayBeTheQuery) {
   const Sequence tokens(shape, 130, 1);
   const PagedCase c(shape, {{&tokens, 130, 130}}, 16);
   cpu::attention_prefill(c.prefill());
-  PrefillAttentionArgs in_place = c.prefill();
+  AttentionArgs in_place = c.prefill();
   in_place.out = in_place.q;
   cpu::attention_prefill(in_place);
   EXPECT_TRUE(all_equal(values_of(in_place.q), values_of(c.out)));
@@ -141,7 +141,7 @@ TEST_P(CpuAttentionBits, NoTokenSeesTheFuture) {
     const Values after = values_of(b.out.view().slice(0, 71, 130));
     EXPECT_TRUE(all_equal(after, Values(after.size(), kNan)));
     // Nor does one see what has left its window.
-    const AttentionScores scores{.window = 10};
+    const Scores scores{.window = 10};
     cpu::attention_prefill(a.prefill(scores), level);
     cpu::attention_prefill(b.prefill(scores), level);
     EXPECT_TRUE(same_bytes_of(a.out.view().slice(0, 81, 130), b.out.view().slice(0, 81, 130)));

@@ -19,6 +19,13 @@ struct HeadShape {
   int64_t head_dim = 64;
 };
 
+// What both operations over pages take.
+struct Scores {
+  float scale = 0.0f;
+  int64_t window = 0;
+  float softcap = 0.0f;
+};
+
 // The tokens of one sequence, whichever pages and chunks they come in.
 struct Sequence {
   Sequence(const HeadShape& shape, int64_t length, uint64_t seed, double spread = 1.0)
@@ -85,11 +92,26 @@ class PagedCase {
   PagedKv kv() const {
     return {k_pages_, v_pages_, table_.view().slice(1, 0, table_.view().size(1) - 1), lens_};
   }
-  PrefillAttentionArgs prefill(const AttentionScores& scores = {}) const {
-    return {.q = q(), .kv = kv(), .query_starts = starts_, .out = out, .scores = scores};
+  AttentionArgs prefill(const Scores& scores = {}) const {
+    const PagedKv pages = kv();
+    return {.q = q(),
+            .k = pages.k_pages,
+            .v = pages.v_pages,
+            .out = out,
+            .scale = scores.scale,
+            .mask = {.left = scores.window - 1, .right = 0},
+            .softcap = scores.softcap,
+            .q_starts = starts_,
+            .kv_lens = pages.seq_lens,
+            .k_page_table = pages.page_table};
   }
-  DecodeAttentionArgs decode(const AttentionScores& scores = {}) const {
-    return {.q = q(), .kv = kv(), .out = out, .scores = scores};
+  DecodeAttentionArgs decode(const Scores& scores = {}) const {
+    return {.q = q(),
+            .kv = kv(),
+            .out = out,
+            .scale = scores.scale,
+            .window = scores.window,
+            .softcap = scores.softcap};
   }
   const HeadShape& shape() const { return shape_; }
   const std::vector<Part>& parts() const { return parts_; }

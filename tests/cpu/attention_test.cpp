@@ -37,7 +37,7 @@ struct Expected {
 };
 
 void expect_query(const PagedCase& c, const Part& part, int64_t token, int64_t head,
-                  const AttentionScores& scores, Expected& expected) {
+                  const Scores& scores, Expected& expected) {
   const HeadShape& shape = c.shape();
   const int64_t position = part.seq_len - part.num_queries + token;
   const int64_t kv_head = head / (shape.num_heads / shape.num_kv_heads);
@@ -83,7 +83,7 @@ void expect_query(const PagedCase& c, const Part& part, int64_t token, int64_t h
   }
 }
 
-Expected expect_all(const PagedCase& c, const AttentionScores& scores) {
+Expected expect_all(const PagedCase& c, const Scores& scores) {
   Expected expected;
   for (const Part& part : c.parts()) {
     for (int64_t token = 0; token < part.num_queries; ++token) {
@@ -96,7 +96,7 @@ Expected expect_all(const PagedCase& c, const AttentionScores& scores) {
 }
 
 // At every level of instructions this CPU has.
-void expect_close(const PagedCase& c, const AttentionScores& scores = {}) {
+void expect_close(const PagedCase& c, const Scores& scores = {}) {
   const Expected expected = expect_all(c, scores);
   for (SimdLevel level : cpu::simd_levels()) {
     SCOPED_TRACE(::testing::Message() << name(level));
@@ -146,7 +146,7 @@ TEST_P(CpuAttention, IsCloseUnderWindowsCapsAndScales) {
   }
   expect_close(c, {.softcap = 5.0f});
   expect_close(c, {.scale = 0.3f, .window = 33, .softcap = 50.0f});
-  expect_close(c, {.scale = -0.2f});
+  expect_close(c, {.scale = 0.2f});
 }
 
 // Equal weights are 1 each, so the output is a sum of integers over their number, rounded twice: to
@@ -180,7 +180,7 @@ TEST_P(CpuAttention, IsExactWhereWeightsArePowersOfTwo) {
   fill_integers(tokens.k, 2, -1, 1);
   fill_integers(tokens.v, 3, -4, 4);
   const PagedCase c(heads, {{&tokens, 150, 150}}, 8);
-  const AttentionScores scores{.scale = 0.6931471805599453f};
+  const Scores scores{.scale = 0.6931471805599453f};
   Tensor want(GetParam(), {150, 4, 16});
   for_each_index(want, [&](const Index& i) {
     double sum = 0.0, total = 0.0;
@@ -243,7 +243,12 @@ TEST_P(CpuAttention, AnIdleSlotGivesZerosAndNoTokensAreFine) {
   EXPECT_NE(values_of(out)[0], 0.0);
   Tensor chunked(GetParam(), {3, 6, 64});
   const Tensor starts = tensor_of(DType::i32, {4}, {0, 1, 2, 3});
-  cpu::attention_prefill({.q = q, .kv = kv, .query_starts = starts, .out = chunked});
+  AttentionArgs chunks = idle.prefill();
+  chunks.q = q;
+  chunks.out = chunked;
+  chunks.q_starts = starts;
+  chunks.kv_lens = lens;
+  cpu::attention_prefill(chunks);
   EXPECT_TRUE(same_bytes(out, chunked));
   const PagedCase none(heads, {}, 16);
   cpu::attention_prefill(none.prefill());

@@ -1,4 +1,4 @@
-// Arguments attention_prefill, attention_decode, kv_append and kv_copy_pages refuse.
+// Arguments attention_prefill and attention_decode refuse.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <functional>
@@ -6,30 +6,10 @@
 #include <vector>
 
 #include "tessera/ops/attention.h"
-#include "tessera/ops/kv_cache.h"
 #include "tests/ops/refusal.h"
 
 namespace tessera::testing {
 namespace {
-
-using Words = std::initializer_list<std::string_view>;
-
-Tensor ints(std::initializer_list<int64_t> shape, const std::vector<int32_t>& values) {
-  Tensor tensor(DType::i32, shape);
-  std::copy(values.begin(), values.end(), tensor.view().as<int32_t>());
-  return tensor;
-}
-
-// Whether the good call is taken and the changed one refused, by the call and by supports().
-template <class Args>
-::testing::AssertionResult refused_with(const Args& good, void (*call)(const Args&, const Context&),
-                                        const std::function<void(Args&)>& change, Words words) {
-  if (!supports(good)) return ::testing::AssertionFailure() << "the unchanged call is refused";
-  Args args = good;
-  change(args);
-  if (supports(args)) return ::testing::AssertionFailure() << "supports() says yes";
-  return refused([&] { call(args, {}); }, words);
-}
 
 // Two sequences, of 20 and 5 tokens, with 3 and 2 queries; pages of 8 tokens.
 class RefusedAttention : public ::testing::Test {
@@ -37,194 +17,286 @@ class RefusedAttention : public ::testing::Test {
   const Tensor q_{DType::bf16, {5, 6, 16}}, out_{DType::bf16, {5, 6, 16}};
   const Tensor k_pages_{DType::bf16, {7, 8, 2, 16}}, v_pages_{DType::bf16, {7, 8, 2, 16}};
   const Tensor table_ = ints({2, 3}, {4, 1, 6, 0, -1, 99}), lens_ = ints({2}, {20, 5});
-  const Tensor starts_ = ints({3}, {0, 3, 5});
+  const Tensor v_table_ = ints({2, 3}, {4, 1, 6, 0, -1, 99}), starts_ = ints({3}, {0, 3, 5});
+  // The same sequences one after the other, and two of 4 queries and 20 keys side by side.
+  const Tensor k_rows_{DType::bf16, {25, 2, 16}}, v_rows_{DType::bf16, {25, 2, 16}};
+  const Tensor kv_starts_ = ints({3}, {0, 20, 25});
+  const Tensor q_batch_{DType::bf16, {2, 4, 6, 16}}, out_batch_{DType::bf16, {2, 4, 6, 16}};
+  const Tensor k_batch_{DType::bf16, {2, 20, 2, 16}}, v_batch_{DType::bf16, {2, 20, 2, 16}};
 
-  PrefillAttentionArgs prefill() const {
-    return {.q = q_, .kv = kv(), .query_starts = starts_, .out = out_};
+  AttentionArgs paged() const {
+    return {.q = q_,
+            .k = k_pages_,
+            .v = v_pages_,
+            .out = out_,
+            .mask = kCausalMask,
+            .q_starts = starts_,
+            .kv_lens = lens_,
+            .k_page_table = table_};
+  }
+  AttentionArgs ragged() const {
+    return {.q = q_,
+            .k = k_rows_,
+            .v = v_rows_,
+            .out = out_,
+            .q_starts = starts_,
+            .kv_starts = kv_starts_};
+  }
+  AttentionArgs batched() const {
+    return {.q = q_batch_, .k = k_batch_, .v = v_batch_, .out = out_batch_};
   }
   DecodeAttentionArgs decode() const {
-    return {.q = q_.view().slice(0, 0, 2), .kv = kv(), .out = out_.view().slice(0, 0, 2)};
+    return {.q = q_.view().slice(0, 0, 2),
+            .kv = {k_pages_, v_pages_, table_, lens_},
+            .out = out_.view().slice(0, 0, 2)};
   }
-  PagedKv kv() const { return {k_pages_, v_pages_, table_, lens_}; }
 
-  using Change = std::function<void(PrefillAttentionArgs&)>;
-  ::testing::AssertionResult refuses(const Change& change, Words words) const {
-    return refused_with<PrefillAttentionArgs>(prefill(), &attention_prefill, change, words);
+  // A change to good arguments, and what the refusal must say.
+  template <class Args>
+  struct Wrong {
+    std::function<void(Args&)> change;
+    std::vector<std::string_view> words;
+  };
+  template <class Args>
+  static void expect_refused(const Args& good, void (*call)(const Args&, const Context&),
+                             const std::vector<Wrong<Args>>& cases) {
+    for (const auto& [change, words] : cases) {
+      EXPECT_TRUE(refused_with<Args>(good, call, change, words)) << words[0];
+    }
+  }
+  static void expect_refused(const AttentionArgs& good,
+                             const std::vector<Wrong<AttentionArgs>>& cases) {
+    expect_refused<AttentionArgs>(good, &attention_prefill, cases);
   }
   // Values inside tensors are seen by the call, not by supports(); a refused call writes nothing.
-  ::testing::AssertionResult refuses_value(const Tensor& tensor, int64_t i, int32_t value,
-                                           Words words) const {
+  static ::testing::AssertionResult refuses_value(const AttentionArgs& args, const Tensor& tensor,
+                                                  int64_t i, int32_t value, Words words) {
     int32_t& element = tensor.view().as<int32_t>()[i];
     const int32_t before = element;
     element = value;
-    std::fill_n(out_.view().as<uint16_t>(), 5 * 6 * 16, uint16_t{17});
-    const ::testing::AssertionResult result = refused([&] { attention_prefill(prefill()); }, words);
+    uint16_t* out = args.out.as<uint16_t>();
+    std::fill_n(out, args.out.num_elements(), uint16_t{17});
+    const ::testing::AssertionResult result = refused([&] { attention_prefill(args); }, words);
     element = before;
-    if (out_.view().as<uint16_t>()[0] != 17) {
-      return ::testing::AssertionFailure() << "out was written";
-    }
-    return result;
+    const bool is_whole =
+        std::all_of(out, out + args.out.num_elements(), [](uint16_t bits) { return bits == 17; });
+    return is_whole ? result : ::testing::AssertionFailure() << "out was written";
   }
 };
 
 TEST_F(RefusedAttention, WrongQueriesAndOutputs) {
   const Tensor five_heads(DType::bf16, {5, 5, 16}), narrow(DType::bf16, {5, 6, 8});
   const Tensor half(DType::f16, {5, 6, 16}), many(DType::bf16, {5, 6, 32});
-  EXPECT_TRUE(refuses([&](auto& a) { a.q.dtype = DType::i32; },
-                      {"attention_prefill: q is i32", "one of f32, f16, bf16"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.q = q_.view().slice(0, 0, 4); },
-                      {"out is bf16[5, 6, 16]", "q is bf16[4, 6, 16]", "one shape"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.q = a.out = five_heads; },
-                      {"q has 5 heads and k_pages 2", "multiple"}));
-  EXPECT_TRUE(
-      refuses([&](auto& a) { a.q = a.out = narrow; }, {"k_pages has head_dim 16 and q has 8"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.q.rank = 2; }, {"attention_prefill: q", "must be 3"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.q = q_.view().transposed(1, 2); },
-                      {"attention_prefill: q", "elements of a head must be contiguous"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.out = half; }, {"out is f16", "q is bf16"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.out.strides[0] = 0; }, {"out", "stride 0"}));
-  EXPECT_TRUE(refuses(
-      [&](auto& a) {
-        a.q = many.view().slice(2, 0, 16);
-        a.out = many.view().slice(2, 8, 24);
-      },
-      {"out", "shares part of the memory of", "attention_prefill: q"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.out.data = k_pages_.view().data; },
-                      {"out", "shares memory with", "attention_prefill: k_pages"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.out = on_gpu(out_); }, {"out is on cuda:3"}));
+  const Tensor empty(DType::bf16, {5, 6, 0});
+  expect_refused(
+      paged(),
+      {{[&](auto& a) { a.q.dtype = DType::i32; },
+        {"attention_prefill: q is i32", "one of f32, f16, bf16, e4m3"}},
+       {[&](auto& a) { a.q = q_.view().slice(0, 0, 4); },
+        {"out is bf16[5, 6, 16]", "q of bf16[4, 6, 16]", "same axes but the last"}},
+       {[&](auto& a) { a.q = a.out = five_heads; }, {"q has 5 heads and k has 2", "multiple"}},
+       {[&](auto& a) { a.q = a.out = narrow; }, {"k has head_dim 16 and q has 8"}},
+       {[&](auto& a) { a.q = empty; }, {"q is bf16[5, 6, 0]", "at least 1 element"}},
+       {[&](auto& a) { a.q.shape[0] = (int64_t{1} << 30) + 1; }, {"q is", "axis may have at most"}},
+       {[&](auto& a) { a.q.rank = 2; }, {"q is", "rank 2", "4, or 3", "q_starts"}},
+       {[&](auto& a) { a.q = q_.view().transposed(1, 2); },
+        {"attention_prefill: q", "elements of a head must be contiguous"}},
+       {[&](auto& a) { a.out = half; }, {"out is f16", "q is bf16", "one type"}},
+       {[&](auto& a) { a.out = many; }, {"out is bf16[5, 6, 32]", "which is 16 as v's"}},
+       {[&](auto& a) { a.out.strides[0] = 0; }, {"out", "stride 0"}},
+       {[&](auto& a) {
+          a.q = many.view().slice(2, 0, 16);
+          a.out = many.view().slice(2, 8, 24);
+        },
+        {"out", "shares part of the memory of", "attention_prefill: q"}},
+       {[&](auto& a) { a.out.data = k_pages_.view().data; },
+        {"out", "shares memory with", "attention_prefill: k"}},
+       {[&](auto& a) { a.out.data = v_pages_.view().data; },
+        {"out", "shares memory with", "attention_prefill: v"}},
+       {[&](auto& a) { a.out = on_gpu(out_); }, {"out is on cuda:3"}}});
 }
 
-TEST_F(RefusedAttention, WrongPagesTablesAndStarts) {
-  const Tensor other(DType::bf16, {7, 8, 2, 8}), half(DType::f16, {7, 8, 2, 16});
+TEST_F(RefusedAttention, WrongPagesAndTables) {
+  const Tensor other(DType::bf16, {7, 8, 3, 16}), half(DType::f16, {7, 8, 2, 16});
   const Tensor flat(DType::bf16, {7, 0, 2, 16}), three = ints({3}, {1, 1, 1});
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.k_pages = half; }, {"k_pages is f16", "q is bf16"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.v_pages = other; },
-                      {"v_pages is bf16[7, 8, 2, 8]", "k_pages is bf16[7, 8, 2, 16]"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.k_pages = a.kv.v_pages = flat; },
-                      {"k_pages is bf16[7, 0, 2, 16]", "page_size must be at least 1"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.k_pages = k_pages_.view().slice(1, 0, 4); },
-                      {"k_pages", "must be contiguous"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.k_pages = on_gpu(k_pages_); }, {"k_pages is on cuda:3"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.page_table = table_.view().transposed(0, 1); },
-                      {"page_table is i32[3, 2]", "seq_lens is i32[2]"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.page_table.strides[1] = 2; },
-                      {"page_table", "pages of a sequence must be contiguous"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.seq_lens.dtype = DType::i64; },
-                      {"seq_lens is i64", "one of i32"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.kv.seq_lens = three; }, {"seq_lens is i32[3]"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.query_starts = lens_; },
-                      {"query_starts is i32[2]", "2 sequences", "3 elements"}));
+  const Tensor more(DType::bf16, {9, 8, 2, 16}), wide = ints({2, 4}, {0, 0, 0, 0, 0, 0, 0, 0});
+  expect_refused(
+      paged(),
+      {{[&](auto& a) { a.k = half; }, {"k is f16", "q is bf16"}},
+       {[&](auto& a) { a.v = other; }, {"v is bf16[7, 8, 3, 16]", "k is bf16[7, 8, 2, 16]"}},
+       {[&](auto& a) { a.v = more; }, {"v is bf16[9, 8, 2, 16]", "all but the last", "v_page_tab"}},
+       {[&](auto& a) { a.k = k_rows_; }, {"k is bf16[25, 2, 16]", "rank must be 4"}},
+       {[&](auto& a) { a.k = a.v = flat; },
+        {"k is bf16[7, 0, 2, 16]", "page_size must be at least 1"}},
+       {[&](auto& a) { a.k = on_gpu(k_pages_); }, {"k is on cuda:3"}},
+       {[&](auto& a) { a.k_page_table = table_.view().transposed(0, 1); },
+        {"k_page_table is i32[3, 2]", "for 2 sequences", "one row each"}},
+       {[&](auto& a) { a.k_page_table.strides[1] = 2; },
+        {"k_page_table", "pages of a sequence must be contiguous"}},
+       {[&](auto& a) { a.k_page_table.dtype = DType::i64; }, {"k_page_table is i64", "one of i32"}},
+       {[&](auto& a) { a.v_page_table = wide; },
+        {"v_page_table is i32[2, 4]", "k_page_table is i32[2, 3]", "one shape"}},
+       {[&](auto& a) { a.kv_lens.dtype = DType::i64; }, {"kv_lens is i64", "one of i32"}},
+       {[&](auto& a) { a.kv_lens = three; }, {"kv_lens is i32[3]", "for 2 sequences"}},
+       {[&](auto& a) { a.kv_lens = {}; }, {"k_page_table is", "kv_lens is missing"}},
+       {[&](auto& a) { a.kv_starts = kv_starts_; }, {"kv_starts is", "pages", "leave it out"}},
+       {[&](auto& a) { a.k_page_table = {}; },
+        {"k is bf16[7, 8, 2, 16]", "rank 3, or be pages with k_page_table"}}});
+  AttentionArgs apart = paged();
+  apart.v = more;
+  apart.v_page_table = v_table_;
+  EXPECT_TRUE(supports(apart));
 }
 
-TEST_F(RefusedAttention, WrongScores) {
+TEST_F(RefusedAttention, WrongRaggedAndBatchedSequences) {
+  const Tensor three(DType::bf16, {3, 20, 2, 16}), short_v(DType::bf16, {2, 19, 2, 16});
+  expect_refused(
+      ragged(),
+      {{[&](auto& a) { a.q_starts = {}; }, {"q is bf16[5, 6, 16]", "q_starts is missing"}},
+       {[&](auto& a) { a.q_starts.shape[0] = 0; }, {"q_starts is i32[0]", "one element more"}},
+       {[&](auto& a) { a.q_starts.rank = 2; }, {"q_starts is", "rank must be 1"}},
+       {[&](auto& a) { a.q_starts.strides[0] = 2; }, {"q_starts is", "contiguous"}},
+       {[&](auto& a) { a.q_starts = on_gpu(starts_); }, {"q_starts is on cuda:3"}},
+       {[&](auto& a) { a.kv_starts = {}; }, {"k is bf16[25, 2, 16]", "kv_starts is missing"}},
+       {[&](auto& a) { a.kv_starts = lens_; }, {"kv_starts is i32[2]", "q_starts is i32[3]"}},
+       {[&](auto& a) { a.kv_lens = lens_; }, {"kv_lens is", "kv_starts says", "leave it out"}},
+       {[&](auto& a) { a.v_page_table = table_; }, {"v_page_table is", "there is no k_page_table"}},
+       {[&](auto& a) { a.v = v_rows_.view().slice(0, 0, 24); }, {"v is bf16[24, 2, 16]"}}});
+  expect_refused(
+      batched(),
+      {{[&](auto& a) { a.q_starts = starts_; }, {"q_starts is", "q of rank 4", "leave it out"}},
+       {[&](auto& a) { a.kv_starts = starts_; }, {"kv_starts is", "k of rank 4", "leave it out"}},
+       {[&](auto& a) { a.k = a.v = three; }, {"k is bf16[3, 20, 2, 16]", "number of sequences"}},
+       {[&](auto& a) { a.v = short_v; }, {"v is bf16[2, 19, 2, 16]", "k is bf16[2, 20, 2, 16]"}},
+       {[&](auto& a) { a.k = k_rows_; }, {"k is bf16[25, 2, 16]", "rank must be 4"}},
+       {[&](auto& a) { a.kv_lens = starts_; }, {"kv_lens is i32[3]", "for 2 sequences"}}});
+}
+
+TEST_F(RefusedAttention, WrongScoresAndMasks) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_TRUE(refuses([&](auto& a) { a.scores.scale = nan; }, {"scale is nan", "finite"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.scores.window = -1; }, {"window is -1"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.scores.softcap = -2.0f; }, {"softcap is -2"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.scores.softcap = nan; }, {"softcap is nan"}));
+  const Tensor intervals(DType::i32, {2, 4, 2, 2}), three(DType::i32, {2, 4, 3, 2});
+  const Tensor sinks(DType::f32, {6}), five(DType::f32, {5}), lse(DType::f32, {2, 6, 4});
+  const Tensor scale(DType::f32, {2, 2});
+  AttentionArgs good = batched();
+  good.mask.intervals = intervals;
+  good.sinks = good.alibi_slopes = sinks;
+  good.lse = lse;
+  expect_refused(
+      good,
+      {{[&](auto& a) { a.scale = nan; }, {"attention_prefill: scale is nan", "finite"}},
+       {[&](auto& a) { a.scale = -0.5f; }, {"scale is -0.5", "positive, or 0 for 1 / sqrt"}},
+       {[&](auto& a) { a.softcap = -2.0f; }, {"softcap is -2", "positive, or 0 for none"}},
+       {[&](auto& a) { a.softcap = nan; }, {"softcap is nan"}},
+       {[&](auto& a) { a.dropout.rate = 1.0f; }, {"dropout.rate is 1", "0 to below 1"}},
+       {[&](auto& a) { a.dropout.rate = -0.1f; }, {"dropout.rate is -0.1"}},
+       {[&](auto& a) { a.dropout.rate = nan; }, {"dropout.rate is nan"}},
+       {[&](auto& a) { a.mask.intervals.rank = 3; }, {"mask.intervals is", "rank must be 4"}},
+       {[&](auto& a) { a.mask.intervals = three; },
+        {"mask.intervals is i32[2, 4, 3, 2]", "[batch, q_len, n, 2]", "1 or 2"}},
+       {[&](auto& a) { a.mask.intervals = intervals.view().slice(1, 0, 3); },
+        {"mask.intervals is i32[2, 3, 2, 2]", "q of bf16[2, 4, 6, 16]"}},
+       {[&](auto& a) { a.mask.intervals = three.view().transposed(2, 3).slice(3, 0, 2); },
+        {"mask.intervals is", "intervals of a query must be contiguous"}},
+       {[&](auto& a) { a.mask.intervals.dtype = DType::i64; }, {"mask.intervals is i64"}},
+       {[&](auto& a) { a.sinks = five; }, {"sinks is f32[5]", "must have 6", "head of q"}},
+       {[&](auto& a) { a.alibi_slopes = five; }, {"alibi_slopes is f32[5]", "must have 6"}},
+       {[&](auto& a) { a.sinks.dtype = DType::bf16; }, {"sinks is bf16", "one of f32"}},
+       {[&](auto& a) { a.lse = lse.view().transposed(1, 2); },
+        {"lse is f32[2, 4, 6]", "[batch, num_heads, q_len]"}},
+       {[&](auto& a) { a.lse.dtype = DType::bf16; }, {"lse is bf16", "one of f32"}},
+       {[&](auto& a) { a.lse.strides[1] = 0; }, {"lse", "stride 0"}},
+       {[&](auto& a) { a.lse.data = a.out.data; }, {"lse", "shares memory with", "out"}},
+       {[&](auto& a) { a.q_scale = scale; }, {"q_scale is given and q is bf16", "for e4m3"}}});
 }
 
-TEST_F(RefusedAttention, ADecodeOfMoreTokensThanSequences) {
-  const auto change = [&](DecodeAttentionArgs& a) { a.q = q_, a.out = out_; };
-  EXPECT_TRUE(refused_with<DecodeAttentionArgs>(
-      decode(), &attention_decode, change,
-      {"attention_decode: q is bf16[5, 6, 16]", "seq_lens is i32[2]", "use attention_prefill"}));
+TEST_F(RefusedAttention, WrongTypesAndScalesOfCodes) {
+  const Tensor q(DType::e4m3, {2, 4, 6, 16}), k(DType::e4m3, {2, 20, 2, 16});
+  const Tensor scale(DType::f32, {2, 2}), per_head(DType::f32, {2, 6}), flat(DType::f32, {4});
+  AttentionArgs good = batched();
+  good.q = q;
+  good.k = good.v = k;
+  good.q_scale = good.k_scale = good.v_scale = scale;
+  expect_refused(
+      good,
+      {{[&](auto& a) { a.out = a.q; }, {"out is e4m3", "one of f16, bf16"}},
+       {[&](auto& a) { a.v = v_batch_; }, {"v is bf16", "q is e4m3", "one type"}},
+       {[&](auto& a) { a.q_scale = per_head; }, {"q_scale is f32[2, 6]", "[2, 2]", "KV head"}},
+       {[&](auto& a) { a.k_scale = flat; }, {"k_scale is f32[4]", "rank must be 2"}},
+       {[&](auto& a) { a.v_scale = scale.view().transposed(0, 1); }, {"v_scale", "contiguous"}},
+       {[&](auto& a) { a.v_scale.dtype = DType::f16; }, {"v_scale is f16", "one of f32"}}});
+}
+
+TEST_F(RefusedAttention, WrongDecodes) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor wide(DType::bf16, {7, 8, 2, 32});
+  expect_refused<DecodeAttentionArgs>(
+      decode(), &attention_decode,
+      {{[&](auto& a) { a.q = q_, a.out = out_; },
+        {"attention_decode: q is bf16[5, 6, 16]", "seq_lens is i32[2]", "use attention_prefill"}},
+       {[&](auto& a) { a.q.dtype = DType::e4m3; }, {"q is e4m3", "one of f32, f16, bf16"}},
+       {[&](auto& a) { a.kv.k_pages = k_pages_.view().slice(1, 0, 4); },
+        {"attention_decode: k_pages", "must be contiguous"}},
+       {[&](auto& a) { a.kv.v_pages = wide; }, {"v_pages is bf16[7, 8, 2, 32]", "one shape"}},
+       {[&](auto& a) { a.kv.page_table = table_.view().slice(0, 0, 1); },
+        {"page_table is i32[1, 3]", "for 2 sequences"}},
+       {[&](auto& a) { a.out.data = k_pages_.view().data; }, {"out", "shares memory", "k_pages"}},
+       {[&](auto& a) { a.out = on_gpu(a.out); }, {"out is on cuda:3"}},
+       {[&](auto& a) { a.scale = nan; }, {"attention_decode: scale is nan"}},
+       {[&](auto& a) { a.scale = -1.0f; }, {"scale is -1", "positive"}},
+       {[&](auto& a) { a.window = -1; }, {"window is -1", "0 for all"}},
+       {[&](auto& a) { a.softcap = -2.0f; }, {"softcap is -2"}}});
+  lens_.view().as<int32_t>()[1] = 25;
+  EXPECT_TRUE(refused([&] { attention_decode(decode()); },
+                      {"attention_decode: seq_lens[1] is 25", "a row of page_table", "0 to 24"}));
+  lens_.view().as<int32_t>()[1] = 9;
+  EXPECT_TRUE(refused([&] { attention_decode(decode()); },
+                      {"page_table[1, 1] is -1", "k_pages has 7 pages", "seq_lens[1] of 9"}));
 }
 
 TEST_F(RefusedAttention, ValuesOutOfRange) {
-  attention_prefill(prefill());
-  EXPECT_TRUE(refuses_value(lens_, 1, -1, {"attention_prefill: seq_lens[1] is -1", "0 to 24"}));
-  EXPECT_TRUE(refuses_value(lens_, 0, 25, {"seq_lens[0] is 25", "3 pages of 8 tokens", "0 to 24"}));
-  EXPECT_TRUE(refuses_value(
-      lens_, 0, 2, {"sequence 0 has 3 query tokens and seq_lens[0] is 2", "append their keys"}));
-  EXPECT_TRUE(refuses_value(table_, 2, 7, {"page_table[0, 2] is 7", "7 pages", "of 20"}));
-  EXPECT_TRUE(refuses_value(table_, 3, -1, {"page_table[1, 0] is -1"}));
-  EXPECT_TRUE(refuses_value(starts_, 0, 1, {"query_starts[0] is 1", "must be 0"}));
-  EXPECT_TRUE(refuses_value(starts_, 1, 6, {"query_starts[2] is 5 after 6", "ascend"}));
-  EXPECT_TRUE(refuses_value(starts_, 2, 4, {"query_starts[2] is 4", "q has 5 tokens"}));
+  const AttentionArgs pages = paged(), rows = ragged();
+  AttentionArgs two_tables = paged(), lens = batched();
+  two_tables.v_page_table = v_table_;
+  lens.kv_lens = lens_;
+  for (const AttentionArgs& good : {pages, rows, two_tables, lens}) attention_prefill(good);
+  const Tensor& table = table_;
+  EXPECT_TRUE(
+      refuses_value(pages, lens_, 1, -1, {"attention_prefill: kv_lens[1] is -1", "0 to 24"}));
+  EXPECT_TRUE(
+      refuses_value(pages, lens_, 0, 25, {"kv_lens[0] is 25", "3 pages of 8 tokens", "0 to 24"}));
+  EXPECT_TRUE(refuses_value(pages, table, 2, 7, {"k_page_table[0, 2] is 7", "7 pages", "of 20"}));
+  EXPECT_TRUE(refuses_value(pages, table, 3, -1, {"k_page_table[1, 0] is -1"}));
+  EXPECT_TRUE(refuses_value(two_tables, v_table_, 2, 7, {"v_page_table[0, 2] is 7", "v has 7"}));
+  EXPECT_TRUE(refuses_value(pages, starts_, 0, 1, {"q_starts[0] is 1", "must be 0"}));
+  EXPECT_TRUE(refuses_value(pages, starts_, 1, 6, {"q_starts[2] is 5 after 6", "ascend"}));
+  EXPECT_TRUE(refuses_value(pages, starts_, 2, 4, {"q_starts[2] is 4", "q has 5 tokens"}));
+  EXPECT_TRUE(refuses_value(rows, starts_, 2, 4, {"q_starts[2] is 4", "q has 5 tokens"}));
+  EXPECT_TRUE(refuses_value(rows, kv_starts_, 0, 1, {"kv_starts[0] is 1", "must be 0"}));
+  EXPECT_TRUE(refuses_value(rows, kv_starts_, 1, 26, {"kv_starts[2] is 25 after 26", "ascend"}));
+  EXPECT_TRUE(refuses_value(rows, kv_starts_, 2, 24, {"kv_starts[2] is 24", "k has 25 tokens"}));
+  EXPECT_TRUE(refuses_value(lens, lens_, 0, 21, {"kv_lens[0] is 21", "k has 20", "0 to 20"}));
+  EXPECT_TRUE(refuses_value(lens, lens_, 1, -1, {"kv_lens[1] is -1"}));
 }
 
 // Entries that no key in sight needs may hold anything: those beyond the sequence and, with a
-// window, those before it.
+// window or intervals, those outside it.
 TEST_F(RefusedAttention, UnusedEntriesAreNotLookedAt) {
-  PrefillAttentionArgs args = prefill();
-  args.scores.window = 2;
+  AttentionArgs args = paged();
   const Tensor table = ints({2, 3}, {-5, -5, 6, 0, -1, 99});
-  args.kv.page_table = table;
+  args.k_page_table = table;
+  args.mask.left = 1;
   attention_prefill(args);
-  args.scores.window = 3;  // the first query, at position 17, sees key 15: the second page
-  EXPECT_TRUE(refused([&] { attention_prefill(args); }, {"page_table[0, 1] is -5"}));
-}
-
-TEST(RefusedKvAppend, WrongTensors) {
-  const Tensor k(DType::f16, {3, 2, 8}), v(DType::f16, {3, 2, 8}), slots(DType::i64, {3});
-  const Tensor k_pages(DType::f16, {4, 5, 2, 8}), v_pages(DType::f16, {4, 5, 2, 8});
-  const Tensor wide(DType::f16, {4, 5, 2, 16}), full(DType::f32, {4, 5, 2, 8});
-  const KvAppendArgs good{.k = k, .v = v, .slots = slots, .k_pages = k_pages, .v_pages = v_pages};
-  const auto refuses = [&](const std::function<void(KvAppendArgs&)>& change, Words words) {
-    return refused_with<KvAppendArgs>(good, &kv_append, change, words);
-  };
-  EXPECT_TRUE(refuses([&](auto& a) { a.k = slots; }, {"kv_append: k is i64[3]", "bf16"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.v = v.view().slice(0, 0, 2); },
-                      {"kv_append: v is f16[2, 2, 8]", "k is f16[3, 2, 8]"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.k = k.view().transposed(1, 2); },
-                      {"kv_append: k", "elements of a head must be contiguous"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.k_pages = a.v_pages = full; },
-                      {"kv_append: v_pages", "shares memory"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = full; }, {"v_pages is f32", "k_pages is f16"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = wide; },
-                      {"v_pages is f16[4, 5, 2, 16]", "k_pages is f16[4, 5, 2, 8]"}));
-  EXPECT_TRUE(
-      refuses([&](auto& a) { a.k = k.view().slice(1, 0, 1), a.v = v.view().slice(1, 0, 1); },
-              {"k is f16[3, 1, 8]", "num_kv_heads and head_dim"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.slots = slots.view().slice(0, 0, 2); },
-                      {"slots is i64[2]", "must have 3", "token of k"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.v.data = k_pages.view().data; },
-                      {"k_pages", "shares memory with", "kv_append: v"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.slots = on_gpu(slots); }, {"slots is on cuda:3"}));
-}
-
-TEST(RefusedKvAppend, ASlotBeyondThePagesChangesNothing) {
-  const Tensor k(DType::f32, {2, 1, 1}), slots(DType::i64, {2});
-  const Tensor k_pages(DType::f32, {4, 5, 1, 1}), v_pages(DType::f32, {4, 5, 1, 1});
-  k.view().as<float>()[0] = 3.0f;
-  k_pages.view().as<float>()[1] = 5.0f;
-  slots.view().as<int64_t>()[0] = 1;
-  for (int64_t slot : {int64_t{20}, int64_t{1} << 40}) {
-    slots.view().as<int64_t>()[1] = slot;
-    const KvAppendArgs args{.k = k, .v = k, .slots = slots, .k_pages = k_pages, .v_pages = v_pages};
-    EXPECT_TRUE(refused([&] { kv_append(args); }, {"kv_append: slots[1] is " + std::to_string(slot),
-                                                   "4 pages of 5 tokens", "run to 19"}));
-    EXPECT_EQ(k_pages.view().as<float>()[1], 5.0f);
-  }
-}
-
-TEST(RefusedKvCopyPages, WrongTensorsAndPages) {
-  const Tensor k_pages(DType::i8, {4, 5, 2, 8}), v_pages(DType::i8, {4, 5, 2, 8});
-  const Tensor other(DType::u8, {4, 5, 2, 8}), one = ints({1}, {0});
-  const Tensor sources = ints({2}, {0, 1}), targets = ints({2}, {2, 3});
-  const KvCopyPagesArgs good{
-      .k_pages = k_pages, .v_pages = v_pages, .sources = sources, .targets = targets};
-  const auto refuses = [&](const std::function<void(KvCopyPagesArgs&)>& change, Words words) {
-    return refused_with<KvCopyPagesArgs>(good, &kv_copy_pages, change, words);
-  };
-  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = other; }, {"v_pages is u8", "k_pages is i8"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = k_pages; }, {"v_pages", "shares memory with"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.k_pages.rank = 3; }, {"k_pages", "must be 4"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.targets = one; }, {"targets is i32[1]", "must have 2"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.sources.dtype = DType::f32; }, {"sources", "one of i32"}));
-  const auto refuses_pages = [&](std::vector<int32_t> from, std::vector<int32_t> to, Words words) {
-    const Tensor bad_from = ints({2}, from), bad_to = ints({2}, to);
-    KvCopyPagesArgs args = good;
-    args.sources = bad_from;
-    args.targets = bad_to;
-    return refused([&] { kv_copy_pages(args); }, words);
-  };
-  EXPECT_TRUE(refuses_pages({0, -1}, {2, 3}, {"sources[1] is -1", "not a page", "0 to 3"}));
-  EXPECT_TRUE(refuses_pages({0, 1}, {4, 3}, {"targets[0] is 4", "not a page"}));
-  EXPECT_TRUE(refuses_pages({0, 1}, {2, 0}, {"targets[1] is 0", "also a source"}));
-  EXPECT_TRUE(refuses_pages({0, 1}, {2, 2}, {"targets[1] is 2", "written twice"}));
-  kv_copy_pages(good);  // the refusals left nothing behind
+  args.mask.left = 2;  // the first query, at position 17, sees key 15: the second page
+  EXPECT_TRUE(refused([&] { attention_prefill(args); }, {"k_page_table[0, 1] is -5"}));
+  // Each query sees keys 0 to 4 and from 16 on; one of the second sequence's sees beyond its end.
+  const Tensor intervals = ints({5, 2, 2}, {0, 5, 16, 99, 3, -1, 16, 20, 0, 1, 18, 20,  //
+                                            0, 5, 7,  99, 0, 99, 4,  2});
+  const Tensor holed = ints({2, 3}, {4, -5, 6, 0, -1, 99});
+  args.k_page_table = holed;
+  args.mask = {.intervals = intervals};
+  attention_prefill(args);
+  intervals.view().as<int32_t>()[9] = 9;
+  EXPECT_TRUE(refused([&] { attention_prefill(args); }, {"k_page_table[0, 1] is -5"}));
 }
 
 }  // namespace

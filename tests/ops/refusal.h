@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "tessera/core/context.h"
 #include "tessera/core/error.h"
 #include "tessera/core/tensor.h"
 
@@ -24,9 +28,17 @@ inline TensorView with_stride(TensorView view, int axis, int64_t stride) {
   return view;
 }
 
+inline Tensor ints(std::initializer_list<int64_t> shape, const std::vector<int32_t>& values) {
+  Tensor tensor(DType::i32, shape);
+  std::copy(values.begin(), values.end(), tensor.view().as<int32_t>());
+  return tensor;
+}
+
+using Words = std::vector<std::string_view>;
+
 // Whether `call` throws an Error whose message has all of `words` in it.
 template <class Call>
-::testing::AssertionResult refused(Call&& call, std::initializer_list<std::string_view> words) {
+::testing::AssertionResult refused(Call&& call, const Words& words) {
   std::string message;
   try {
     call();
@@ -39,6 +51,18 @@ template <class Call>
     return ::testing::AssertionFailure() << "'" << word << "' is not in: " << message;
   }
   return ::testing::AssertionSuccess();
+}
+
+// Whether the good call is taken and the changed one refused, by the call and by supports().
+template <class Args>
+::testing::AssertionResult refused_with(const Args& good, void (*call)(const Args&, const Context&),
+                                        const std::function<void(Args&)>& change,
+                                        const Words& words) {
+  if (!supports(good)) return ::testing::AssertionFailure() << "the unchanged call is refused";
+  Args args = good;
+  change(args);
+  if (supports(args)) return ::testing::AssertionFailure() << "supports() says yes";
+  return refused([&] { call(args, {}); }, words);
 }
 
 }  // namespace tessera::testing

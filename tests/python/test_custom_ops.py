@@ -65,6 +65,31 @@ else:
             "reduce": (lambda: OPS.reduce(x, "sum"), lambda: tessera.reduce(x, "sum")),
             "argmax": (lambda: OPS.argmax(x), lambda: tessera.argmax(x)),
             **product_calls(device),
+            **attention_calls(device),
+        }
+
+    def attention_tensors(device):
+        generator = torch.Generator().manual_seed(2)
+        shapes = (2, 6, 4, 64), (2, 9, 2, 64), (2, 9, 2, 64)
+        return [torch.randn(shape, generator=generator).to(device) for shape in shapes]
+
+    def attention_calls(device):
+        q, k, v = attention_tensors(device)
+        lens = torch.tensor([9, 4], device=device, dtype=torch.int32)
+        sinks = torch.ones(4, device=device)
+        return {
+            "attention_prefill": (
+                lambda: OPS.attention_prefill(q, k, v, causal=True, left=3, kv_lens=lens),
+                lambda: tessera.attention_prefill(
+                    q, k, v, causal=True, window=(3, None), kv_lens=lens
+                ),
+            ),
+            "attention_prefill_lse": (
+                lambda: OPS.attention_prefill_lse(q, k, v, softcap=4.0, sinks=sinks),
+                lambda: tessera.attention_prefill(
+                    q, k, v, softcap=4.0, sinks=sinks, return_lse=True
+                ),
+            ),
         }
 
     def sparse_weight(device):
@@ -155,6 +180,8 @@ else:
             "prune_2_4": (w,),
             "expand_2_4": (values, meta),
             "gemm_2_4": (x.half(), *moved),
+            "attention_prefill": tuple(attention_tensors(device)),
+            "attention_prefill_lse": tuple(attention_tensors(device)),
         }
         for name, args in samples.items():
             utilities = ("test_schema", "test_faketensor")

@@ -126,6 +126,94 @@ def test_every_product_row_that_is_served_agrees():
     assert served
 
 
+def qkv(batch, length, dtype=torch.bfloat16, heads=(8, 2), d=128):
+    generator = torch.Generator().manual_seed(7)
+    shapes = [(batch, length, n, d) for n in (heads[0], heads[1], heads[1])]
+    return [torch.randn(shape, generator=generator).to("cuda", dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("dtype", torch_cases.DTYPES, ids=str)
+def test_a_sequence_has_the_same_bits_alone_ragged_and_in_pages(dtype):
+    q, k, v = qkv(3, 300, dtype)
+    want = tessera.attention_prefill(q, k, v, causal=True)
+    for s in range(3):
+        part = slice(s, s + 1)
+        got = tessera.attention_prefill(q[part], k[part], v[part], causal=True)
+        assert torch.equal(got, want[part]), f"sequence {s} alone"
+    starts = torch.arange(0, 901, 300, device="cuda", dtype=torch.int32)
+    flat = [x.flatten(0, 1) for x in (q, k, v)]
+    got = tessera.attention_prefill(*flat, causal=True, q_starts=starts, kv_starts=starts)
+    assert torch.equal(got, want.flatten(0, 1)), "ragged"
+    lens = torch.full((3,), 300, device="cuda", dtype=torch.int32)
+    order = torch.randperm(57, generator=torch.Generator().manual_seed(1)).cuda()
+    pages = []
+    for x in (k, v):
+        padded = torch.zeros(3, 304, 2, 128, device="cuda", dtype=dtype)
+        padded[:, :300] = x
+        pages.append(padded.view(57, 16, 2, 128)[order])
+    table = order.argsort().int().view(3, 19)
+    how = {"causal": True, "k_page_table": table, "kv_lens": lens}
+    assert torch.equal(tessera.attention_prefill(q, *pages, **how), want), "pages"
+
+
+@pytest.mark.parametrize("dtype", torch_cases.DTYPES, ids=str)
+def test_a_chunk_of_queries_has_the_bits_of_the_whole(dtype):
+    q, k, v = qkv(2, 400, dtype)
+    for how in ({"causal": True}, {"window": (100, 0)}, {"causal": True, "softcap": 20.0}):
+        want = tessera.attention_prefill(q, k, v, **how)
+        for n in (1, 16, 63, 64, 65, 200):
+            got = tessera.attention_prefill(q[:, -n:], k, v, **how)
+            assert torch.equal(got, want[:, -n:]), (how, n)
+        # Keys that are not there yet change nothing either.
+        got = tessera.attention_prefill(q[:, :150], k[:, :150], v[:, :150], **how)
+        assert torch.equal(got, want[:, :150]), how
+
+
+def test_attention_is_captured_in_a_graph():
+    q, k, v = qkv(2, 200)
+    out, lse = torch.empty_like(q), torch.empty(2, 8, 200, device="cuda")
+
+    def step():
+        tessera.attention_prefill(q, k, v, causal=True, out=out, lse=lse)
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    q.copy_(torch.randn_like(q))
+    graph.replay()
+    torch.cuda.synchronize()
+    replayed = out.clone(), lse.clone()
+    step()
+    assert torch.equal(replayed[0], out) and torch.equal(replayed[1], lse)
+
+
+def test_every_attention_row_that_is_served_agrees():
+    """A query that is a key's own direction, much enlarged, gives that key's value exactly."""
+    served = []
+    for row in tessera.rows():
+        if row.op != "attention_prefill" or row.in_dtype == "e4m3":
+            continue
+        dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[row.in_dtype]
+        for d in (32, 64, 96, 128, 192, 256):
+            k = torch.eye(d, device="cuda", dtype=dtype).view(1, d, 1, d)
+            v = torch.arange(d, device="cuda").remainder(64).to(dtype).view(1, d, 1, 1)
+            v = v.expand(1, d, 1, min(d, 128) if d == 192 else d).contiguous()
+            with tessera.using(row=row.name):
+                if tessera.supports(tessera.attention_prefill, k, k, v):
+                    got = tessera.attention_prefill(k, k, v, scale=512.0, causal=True)
+                    assert torch.equal(got, v), (row.name, d)
+                    served.append(row.name)
+    assert served
+
+
+def test_large_scores_do_not_overflow():
+    q, k, v = qkv(1, 200, torch.float16)
+    got = tessera.attention_prefill(q * 60, k * 60, v, causal=True)
+    assert got.isfinite().all()
+
+
 def test_pruning_is_refused_on_a_gpu():
     w = torch.ones(32, 32, device="cuda").half()
     with pytest.raises(tessera.Error, match="prune_2_4: w .*an offline step on the cpu"):

@@ -8,6 +8,7 @@ import math
 import tessera
 import torch
 import torch.nn.functional as F
+import torch_attention_cases
 import torch_gemm_cases
 from torch_check import DTYPES, FLOAT, FP8, SHAPES, ULP, assert_close, assert_same, normal, rounding
 
@@ -342,5 +343,5 @@ def case_argmax(device, dtype):
         assert_same(tessera.argmax(x, dtype="int32"), x.argmax(-1).int(), f"argmax {shape}")
 
 
-_named = {**globals(), **vars(torch_gemm_cases)}
+_named = {**globals(), **vars(torch_gemm_cases), **vars(torch_attention_cases)}
 CASES = {name[5:]: case for name, case in _named.items() if name.startswith("case_")}

@@ -1,4 +1,4 @@
-// Attention over a paged KV cache: chunks of prompts, and one new token a sequence.
+// Attention: whole prompts and chunks of them in any layout, and one new token a sequence.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,6 +9,73 @@
 
 namespace tessera {
 
+// Which keys a query sees. With q_len queries over kv_len keys, query i of a sequence stands at
+// position p = i + kv_len - q_len: the last query at the last key. It sees key j where
+//   p - left <= j <= p + right,   0 <= j < kv_len,
+// and, where there are intervals, where one of its own holds j.
+struct AttentionMask {
+  int64_t left = -1;   // negative: all keys before; n: a sliding window of n + 1 keys up to p
+  int64_t right = -1;  // negative: all keys behind; 0: causal
+  // i32, 1 or 2 intervals [begin, end) of keys for every query, the same for all heads. Batched:
+  // [batch, q_len, n, 2]; ragged: [tokens, n, 2]. The last two dimensions are contiguous.
+  TensorView intervals = {};
+};
+inline constexpr AttentionMask kCausalMask{.right = 0};
+
+// Drops weights after the softmax and scales the rest by 1 / (1 - rate). Which ones is a function
+// of seed, sequence, head, position p and key alone: the same for any chunk, on any device. Of the
+// words that Philox (src/core/philox.h) makes of the key `seed` and the counter {key / 4, p, head,
+// sequence}, the one numbered key % 4 drops the weight if it is below rate * 2^32.
+struct AttentionDropout {
+  float rate = 0.0f;  // 0 to below 1
+  uint64_t seed = 0;
+};
+
+//   out[i, h] = softmax(score(q[i, h] . k[j, g])) . v[j, g]     over the keys j that query i sees
+//   score(x) = scale * x,  softcap * tanh(that / softcap),  that - alibi_slopes[h] * |p - j|
+// in this order, as far as each is asked for; g = h / (num_heads / num_kv_heads). A sink is one
+// more score of head h without a key. lse is the natural logarithm of the sum of the exponentials
+// of the scores, the sink's among them. A query that sees no key gives zeros, and -inf or its sink.
+//
+// Layouts. Heads may lie anywhere (strides), the elements of a head side by side.
+//   batched   q, out [batch, q_len, num_heads, d], k, v [batch, kv_len, num_kv_heads, d];
+//             kv_lens, if given, says how many keys of each sequence count
+//   ragged    q, out [tokens, num_heads, d], k, v [kv_tokens, num_kv_heads, d]; sequence s is the
+//             rows q_starts[s] to q_starts[s + 1] of q and kv_starts[s] to kv_starts[s + 1] of k
+//   paged     k, v [num_pages, page_size, num_kv_heads, d] with q either batched or ragged; token t
+//             of sequence s is row t % page_size of page k_page_table[s, t / page_size]. Entries
+//             beyond a sequence, and pages that no query of the call sees, are never read.
+// The result for a token does not depend on the other sequences, nor on how many tokens of its own
+// are in the call.
+// Accuracy: scores and sums are float; weights are rounded to the type of v before they meet it on
+// a GPU; out is rounded once.
+// The CPU refuses lengths, starts and pages out of range before it writes; a GPU cannot look first.
+struct AttentionArgs {
+  TensorView q;         // f32, f16, bf16 or e4m3; d is d_k
+  TensorView k;         // dtype of q
+  TensorView v;         // dtype of q; its last size is d_v, which may differ from d_k
+  TensorView out;       // dtype of q; with e4m3, bf16 or f16; d is d_v. May be q where d_k is d_v
+  TensorView lse = {};  // optional, f32: [batch, num_heads, q_len], ragged [num_heads, tokens]
+  float scale = 0.0f;   // positive, or 0: 1 / sqrt(d_k)
+  AttentionMask mask = {};
+  float softcap = 0.0f;          // 0: none
+  TensorView sinks = {};         // optional, f32 [num_heads]
+  TensorView alibi_slopes = {};  // optional, f32 [num_heads]
+  TensorView q_starts = {};      // ragged: i32 [batch + 1], ascending from 0 to tokens
+  TensorView kv_starts = {};     // ragged: i32 [batch + 1], ascending from 0 to kv_tokens
+  TensorView kv_lens = {};       // paged, and optional where batched: i32 [batch]
+  TensorView k_page_table = {};  // paged: i32 [batch, max_pages]; rows may be apart
+  TensorView v_page_table = {};  // paged: the same for v, if its pages lie elsewhere
+  TensorView q_scale = {};       // e4m3, optional: f32 [batch, num_kv_heads]; q times it is meant
+  TensorView k_scale = {};
+  TensorView v_scale = {};
+  // e4m3: the GPU's own sums of FP8 products keep about 14 bits. True: only over one block of keys,
+  // and blocks are added in float: slower, for long contexts. Other types are summed in float
+  // anyway.
+  bool sums_in_float = false;
+  AttentionDropout dropout = {};
+};
+
 // One layer's keys and values, and where each sequence's lie. Token t of sequence s is row
 // t % page_size of page page_table[s, t / page_size]. Entries beyond a sequence are never read.
 struct PagedKv {
@@ -18,42 +85,20 @@ struct PagedKv {
   TensorView seq_lens;    // i32 [batch], contiguous: tokens to attend to, the newest included
 };
 
-// How scores become weights. The query at position p sees keys j <= p, and with a window only
-// j > p - window.
-struct AttentionScores {
-  float scale = 0.0f;    // 0: 1 / sqrt(head_dim)
-  int64_t window = 0;    // 0: unbounded
+// Exactly one query token a sequence, its last, over pages. On one device it gives the bits that
+// attention_prefill with a causal mask gives.
+struct DecodeAttentionArgs {
+  TensorView q;          // [batch, num_heads, head_dim]; f32, f16, bf16; heads may be apart
+  PagedKv kv;            // pages in the dtype of q; a seq_len of 0 marks an idle slot: zeros
+  TensorView out;        // [batch, num_heads, head_dim], dtype of q; may be q
+  float scale = 0.0f;    // positive, or 0: 1 / sqrt(head_dim)
+  int64_t window = 0;    // keys a query sees, itself the last of them; 0: unbounded
   float softcap = 0.0f;  // 0: none; else s = softcap * tanh(s / softcap), before the mask
 };
 
-//   out[i, h] = softmax(scale * q[i, h] . K^T) . V       over the keys that token i sees
-// Query head h reads KV head h / (num_heads / num_kv_heads). The query tokens of sequence s are
-// rows query_starts[s] to query_starts[s + 1] of q, and are its last: with n of them the first is
-// at position seq_lens[s] - n. A seq_len of 0 marks an idle slot: its queries see no key and give
-// zeros. The result for a token does not depend on the other sequences, nor on how many tokens of
-// its own are in the call: on one device a chunk gives the bits that attention_decode gives.
-// Accuracy: scores, weights and sums are float, 2^x within 1.5 ulp; out is rounded once. The CPU
-// takes any head_dim and page_size from 1 on, and refuses lengths, starts and pages out of range
-// before it writes; pages a query does not see are neither read nor checked.
-struct PrefillAttentionArgs {
-  TensorView q;             // [tokens, num_heads, head_dim]; f32, f16, bf16; heads may be apart
-  PagedKv kv;               // pages in the dtype of q
-  TensorView query_starts;  // i32 [batch + 1], contiguous, ascending from 0 to tokens
-  TensorView out;           // [tokens, num_heads, head_dim], dtype of q; may be q
-  AttentionScores scores = {};
-};
-
-// The same with exactly one query token a sequence.
-struct DecodeAttentionArgs {
-  TensorView q;    // [batch, num_heads, head_dim]; f32, f16, bf16; heads may be apart
-  PagedKv kv;      // pages in the dtype of q; a seq_len of 0 marks an idle slot: zeros
-  TensorView out;  // [batch, num_heads, head_dim], dtype of q; may be q
-  AttentionScores scores = {};
-};
-
-void attention_prefill(const PrefillAttentionArgs& args, const Context& ctx = {});
+void attention_prefill(const AttentionArgs& args, const Context& ctx = {});
 void attention_decode(const DecodeAttentionArgs& args, const Context& ctx = {});
-bool supports(const PrefillAttentionArgs& args, const Context& ctx = {});
+bool supports(const AttentionArgs& args, const Context& ctx = {});
 bool supports(const DecodeAttentionArgs& args, const Context& ctx = {});
 
 }  // namespace tessera

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# Attention through Tessera, cuDNN and FlashAttention, in one process: errors first, then turns.
+# SPDX-License-Identifier: MIT
+"""compare_attention.py [--shapes NAME …] [--dtype bf16] [--row ROW] [--quick] [--json FILE]
+
+Runs the workloads of `tessera bench attention --workloads` through the Python package and through
+PyTorch's scaled_dot_product_attention with the cuDNN and the flash backend. The root mean square
+error against float64 comes first, on normal data and on data with outliers, for some heads and
+queries; a wrong kernel is not timed. Then all take turns of graph replays, on input sets that
+rotate past twice the L2 cache; a ratio is the median over rounds of a peer's time over ours. The
+figures of FlashAttention-3 are fixed ones of an H200, for want of the library. Peers know neither
+pages nor intervals nor, here, FP8: they are timed on the same sizes in one piece, in bf16.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
+
+import compare  # noqa: E402
+import tessera  # noqa: E402
+import torch  # noqa: E402
+from compare_attention_cases import BACKENDS, Case, fa3_tflops  # noqa: E402
+from compare_cases import BOUNDS  # noqa: E402
+
+QUICK = ("prefill/d128", "prefill/llama8b", "prefill/short")
+E4M3_BOUND = 8e-2  # weights have 4 bits
+
+
+def served_row(run, one_set):
+    """The name of the row that serves the case."""
+    for row in tessera.rows():
+        if row.op != "attention_prefill":
+            continue
+        with tessera.using(row=row.name):
+            if tessera.supports(run, one_set):
+                return row.name
+    return "none"
+
+
+def errors(case, row, kind):
+    """{"tessera": error, "cudnn": error} on one kind of data, and whether ours is all finite."""
+    s = case.make(kind)
+    want, pick = case.reference(s, "wide")
+    s["out"].view(torch.uint8).fill_(255)
+    out = case.ours(row)(s)
+    found = {"tessera": compare.relative_error(pick(out), want)}
+    is_finite = bool(out.isfinite().all())
+    cudnn, _ = case.find_peer(BACKENDS["cudnn"], [s])
+    if cudnn:
+        want, pick = case.reference(s, "plain")
+        found["cudnn"] = compare.relative_error(pick(cudnn(s)), want)
+    return found, is_finite
+
+
+class Replays:
+    """A graph that calls on every set once, or more where that is short, and what a call takes."""
+
+    def __init__(self, call, sets):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for s in sets[:2]:
+                call(s)
+        torch.cuda.synchronize()
+        self.num_calls = len(sets)
+        self.graph = self.record(call, sets)
+        us = max(self.run(2)[-1] * self.num_calls, 1e-3)
+        if us < 500:  # gaps between graphs must vanish beside a batch
+            self.num_calls *= math.ceil(500 / us)
+            self.graph = self.record(call, sets)
+
+    def record(self, call, sets):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for i in range(self.num_calls):
+                call(sets[i % len(sets)])
+        return graph
+
+    def run(self, count):
+        """Microseconds of a call in each of `count` replays; one more in front takes the latency of
+        the host."""
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        self.graph.replay()
+        marks[0].record()
+        for mark in marks[1:]:
+            self.graph.replay()
+            mark.record()
+        torch.cuda.synchronize()
+        return [a.elapsed_time(b) * 1e3 / self.num_calls for a, b in zip(marks, marks[1:])]
+
+
+def take_turns(calls, sets, rounds, turn_ms):
+    """{name: (median, p10, p90, ratio to the first)} of calls that take turns."""
+    timed = {name: Replays(call, sets) for name, call in calls.items()}
+    counts = {}
+    for name, replays in timed.items():
+        us = replays.run(1)[0] * replays.num_calls
+        counts[name] = max(1, min(200, int(turn_ms * 1e3 / us)))
+    each = {name: [] for name in timed}
+    for i in range(rounds + 1):
+        order = list(timed) if i % 2 else list(reversed(timed))
+        for name in order:
+            times = timed[name].run(counts[name])
+            if i:  # the first round warms
+                each[name].append(times)
+    first = next(iter(timed))
+    result = {}
+    for name, per_round in each.items():
+        every = sorted(t for times in per_round for t in times)
+        ratios = [median(a) / median(b) for a, b in zip(per_round, each[first])]
+        result[name] = (median(every), every[len(every) // 10], every[len(every) * 9 // 10],
+                        median(ratios))
+    return result
+
+
+def compare_one(workload, shape, key, options):
+    """A result for the JSON file."""
+    case = Case(shape, key)
+    bound = E4M3_BOUND if case.is_codes else BOUNDS[key[0]]
+    found = {}
+    for kind in ("normal",) if options.quick else ("normal", "outliers"):
+        found[kind], is_finite = errors(case, options.row, kind)
+        error = found[kind]["tessera"]
+        if not is_finite or (kind == "normal" and not error <= bound):
+            raise RuntimeError(f"WRONG, not timed: {kind} data, error {error:.3g} or not finite")
+    first = case.make()
+    tensors = {name: x for name, x in first.items() if isinstance(x, torch.Tensor)}
+    sets = [first] + [case.make() for _ in range(min(compare.num_sets(tensors), 8) - 1)]
+    ours = case.ours(options.row)
+    calls = {"tessera": ours}
+    for name, backend in BACKENDS.items():
+        run, ending = case.find_peer(backend, sets)
+        if run:
+            calls[name + ending] = run
+    timed = take_turns(calls, sets, 2 if options.quick else 5, options.turn_ms)
+    us, p10, p90, _ = timed.pop("tessera")
+    flops, dtype = case.flops(), key[0] if key[0] == key[1] else f"{key[0]}_{key[1]}"
+    result = {"workload": workload, "row": options.row or served_row(ours, first), "dtype": dtype}
+    result.update(shape=shape, us=us, p10=p10, p90=p90, tbs=case.bytes() / us * 1e-6)
+    result.update(tflops=flops / us * 1e-6, percent_of_floor=None, peers={}, errors=found)
+    for name, (peer_us, low, high, ratio) in timed.items():
+        result["peers"][name] = {"us": peer_us, "p10": low, "p90": high, "ratio": ratio}
+        result["peers"][name]["tflops"] = flops / peer_us * 1e-6
+    fixed = fa3_tflops(workload, shape)
+    if fixed:
+        ratio = result["tflops"] / fixed
+        result["peers"]["fa3_fixed"] = {"us": flops / fixed * 1e-6, "tflops": fixed, "ratio": ratio}
+    return result
+
+
+def cell(value, text="{:8.3f}", width=8):
+    return " " * (width - 1) + "-" if value is None else text.format(value)
+
+
+def print_result(r):
+    peers = r["peers"]
+    cudnn = next((p for name, p in peers.items() if name.startswith("cudnn")), {})
+    flash = next((p for name, p in peers.items() if name.startswith("flash")), {})
+    fa3 = peers.get("fa3_fixed", {})
+    line = f"{r['workload']:18} {compare.shape_text(r['shape']):62} {r['dtype']:9}"
+    line += f"{r['us']:10.2f}{r['tflops']:8.1f}"
+    line += "".join(cell(p.get("tflops"), "{:8.1f}") for p in (cudnn, flash, fa3))
+    line += "".join(cell(p.get("ratio")) for p in (cudnn, flash, fa3))
+    for kind in ("normal", "outliers"):
+        for who in ("tessera", "cudnn"):
+            line += cell(r["errors"].get(kind, {}).get(who), "{:10.2e}", 10)
+    if any("repeated" in name for name in peers):
+        line += "  KV heads repeated for a peer"
+    print(line, flush=True)
+
+
+def rounded(value):
+    """Four significant digits: the rest is noise."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: rounded(x) for name, x in value.items()}
+    return value
+
+
+def output_of(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        return done.stdout.strip().splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def machine():
+    commit = os.environ.get("TESSERA_COMMIT") or output_of("git", "rev-parse", "--short=12", "HEAD")
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "cuda": tessera.cuda_version(),
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "commit": commit,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "clocks": {"sm_mhz": None, "memory_mhz": None},
+        "ceilings": {"read_tbs": None, "copy_tbs": None, "bf16_tflops": None},
+    }
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shapes", nargs="*", help="only these workloads, such as prefill/d128")
+    parser.add_argument("--dtype", help="bf16, f16, f32 or e4m3; else as workloads say")
+    parser.add_argument("--row", help="run this row of tessera, not the one it would choose")
+    parser.add_argument("--quick", action="store_true",
+                        help=f"fewer rounds, normal data, only {', '.join(QUICK)}")
+    parser.add_argument("--turn-ms", type=float, default=20, help="replays of one turn")
+    parser.add_argument("--budget", type=float, default=math.inf,
+                        help="seconds; no case starts later")
+    parser.add_argument("--binary", help="the tessera binary, for the list of workloads",
+                        default=os.environ.get("TESSERA_BINARY", compare.DEFAULT_BINARY))
+    parser.add_argument("--json", type=Path, help="write the results here")
+    return parser.parse_args()
+
+
+def dtype_of(workload):
+    """What a workload is stated for."""
+    return {"prefill/short": "f16", "prefill/e4m3": "e4m3"}.get(workload, "bf16")
+
+
+def listed(options):
+    """Every (workload, shape, (in, out)) to run."""
+    wanted = options.shapes or (QUICK if options.quick else None)
+    command = [options.binary, "bench", "attention", "--workloads"]
+    found = subprocess.run(command, check=True, capture_output=True)
+    for entry in json.loads(found.stdout):
+        if entry["op"] != "attention_prefill" or (wanted and entry["workload"] not in wanted):
+            continue
+        dtype = options.dtype or dtype_of(entry["workload"])
+        for key in entry["dtypes"]:
+            if key[0] == dtype:
+                yield entry["workload"], entry["shape"], tuple(key)
+
+
+def main():
+    options = parse_options()
+    if not torch.cuda.is_available() or tessera.num_cuda_devices() == 0:
+        print("compare_attention.py: PyTorch or libtessera sees no CUDA device; nothing to compare")
+        return 1
+    torch.manual_seed(7)
+    start, results, num_failed = time.monotonic(), [], 0
+    about = machine()
+    print(f"{about['gpu']}, PyTorch {about['torch']}, cuDNN {about['cudnn']}; TFLOPS, the time of "
+          "a peer over ours, and errors against float64 on normal data and with outliers")
+    print(f"{'workload':18} {'shape':62} {'dtype':9}{'us':>10}{'ours':>8}{'cudnn':>8}{'flash':>8}"
+          f"{'fa3':>8}{'/cudnn':>8}{'/flash':>8}{'/fa3':>8}{'ours':>10}{'cudnn':>10}"
+          f"{'ours':>10}{'cudnn':>10}")
+    for workload, shape, key in listed(options):
+        if time.monotonic() - start > options.budget:
+            print(f"stopped after {options.budget:.0f} s, as asked; the rest was not timed")
+            break
+        try:
+            results.append(compare_one(workload, shape, key, options))
+            print_result(results[-1])
+        except Exception as error:  # one failing case must not cost the others
+            num_failed += 1
+            text = f"{type(error).__name__}: {str(error)[:300]}"
+            print(f"{workload:18} {compare.shape_text(shape):62} {key[0]:9} {text}", flush=True)
+        torch.cuda.empty_cache()
+    print(f"{len(results)} cases in {time.monotonic() - start:.0f} s")
+    if options.json:
+        about["results"] = [rounded(r) for r in results]
+        options.json.write_text(json.dumps(about, indent=1) + "\n")
+    return 1 if num_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+// Prefill attention of f16 with softcap, ALiBi or dropout, for the sm90 library.
+// SPDX-License-Identifier: MIT
+#include "kernels/attention/sm90/launch_sm90.cuh"
+
+namespace tessera::kernels {
+
+template <class T, int kDk, int kDv>
+void launch_prefill_sm90_general(const AttentionArgs& args, const Context& ctx) {
+  launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, true>::type, true>(args, ctx);
+}
+
+template void launch_prefill_sm90_general<F16, 128, 128>(const AttentionArgs&, const Context&);
+template void launch_prefill_sm90_general<F16, 64, 64>(const AttentionArgs&, const Context&);
+template void launch_prefill_sm90_general<F16, 96, 96>(const AttentionArgs&, const Context&);
+template void launch_prefill_sm90_general<F16, 256, 256>(const AttentionArgs&, const Context&);
+template void launch_prefill_sm90_general<F16, 192, 128>(const AttentionArgs&, const Context&);
+template void launch_prefill_sm90_general<F16, 32, 64>(const AttentionArgs&, const Context&);
+
+}  // namespace tessera::kernels

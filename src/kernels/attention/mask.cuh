@@ -1,0 +1,105 @@
+// Masks: which keys a query sees, as at most two ranges of keys for every row.
+// SPDX-License-Identifier: MIT
+//
+// A mask answers two questions. row_keys: the ranges of one query. tile_keys: for a tile of rows,
+// the keys that any of them sees and the keys that all of them see; from these, whether a block of
+// keys is empty (skipped), full (no mask is applied) or mixed follows for every mask alike.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/sequence.cuh"
+#include "tile/unroll.cuh"
+
+namespace tessera::kernels {
+
+struct KeyRange {
+  int begin;
+  int end;  // at or below begin: empty
+
+  __device__ bool has(int key) const { return key >= begin && key < end; }
+  __device__ bool meets(KeyRange other) const {
+    return max(begin, other.begin) < min(end, other.end);
+  }
+  __device__ bool holds(KeyRange other) const { return begin <= other.begin && other.end <= end; }
+  __device__ KeyRange cut(KeyRange other) const {
+    return {max(begin, other.begin), min(end, other.end)};
+  }
+};
+
+struct RowKeys {
+  KeyRange ranges[2];
+
+  __device__ bool has(int key) const { return ranges[0].has(key) || ranges[1].has(key); }
+};
+
+enum class BlockKind : uint8_t { empty, full, mixed };
+
+// Of a tile of rows, range by range.
+struct TileKeys {
+  KeyRange any[2];  // seen by some row, and what lies between
+  KeyRange all[2];  // seen by every row
+
+  __device__ KeyRange hull() const {
+    const bool has0 = any[0].begin < any[0].end;
+    const bool has1 = any[1].begin < any[1].end;
+    if (!has0 || !has1) return has1 ? any[1] : any[0];
+    return {min(any[0].begin, any[1].begin), max(any[0].end, any[1].end)};
+  }
+  __device__ BlockKind kind(KeyRange block) const {
+    if (all[0].holds(block) || all[1].holds(block)) return BlockKind::full;
+    return any[0].meets(block) || any[1].meets(block) ? BlockKind::mixed : BlockKind::empty;
+  }
+};
+
+// A band around the diagonal: full, causal, a window to either side.
+__device__ inline KeyRange band_keys(const MaskParams& mask, const Sequence& s, int position) {
+  return {max(0, position - mask.left), min(s.kv_len, position + mask.right + 1)};
+}
+
+__device__ inline const int32_t* interval_row(const MaskParams& mask, const Sequence& s, int row) {
+  return mask.intervals + s.index * mask.interval_batch + (s.q_begin + row) * mask.interval_row;
+}
+
+// Of query `row` of the sequence, one that it has.
+__device__ inline RowKeys row_keys(const MaskParams& mask, const Sequence& s, int row) {
+  const KeyRange band = band_keys(mask, s, s.position(row));
+  if (mask.intervals == nullptr) return {{band, {0, 0}}};
+  const int32_t* intervals = interval_row(mask, s, row);
+  RowKeys keys{{KeyRange{intervals[0], intervals[1]}.cut(band), {0, 0}}};
+  if (mask.num_intervals == 2) keys.ranges[1] = KeyRange{intervals[2], intervals[3]}.cut(band);
+  return keys;
+}
+
+// Of queries first to last of the sequence. All 32 lanes of a warp call it and get the answer.
+__device__ inline TileKeys tile_keys(const MaskParams& mask, const Sequence& s, int first,
+                                     int last) {
+  if (mask.intervals == nullptr) {
+    const KeyRange low = band_keys(mask, s, s.position(first));
+    const KeyRange high = band_keys(mask, s, s.position(last));
+    return {{{low.begin, high.end}, {0, 0}}, {{high.begin, low.end}, {0, 0}}};
+  }
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  TileKeys tile{{{kUnbounded, 0}, {kUnbounded, 0}}, {{0, kUnbounded}, {0, kUnbounded}}};
+  for (int row = first + lane; row <= last; row += 32) {
+    const RowKeys keys = row_keys(mask, s, row);
+    TESSERA_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const KeyRange range = keys.ranges[i];
+      if (range.begin < range.end) {
+        tile.any[i] = {min(tile.any[i].begin, range.begin), max(tile.any[i].end, range.end)};
+      }
+      tile.all[i] = tile.all[i].cut(range);
+    }
+  }
+  TESSERA_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    tile.any[i] = {__reduce_min_sync(~0u, tile.any[i].begin),
+                   __reduce_max_sync(~0u, tile.any[i].end)};
+    tile.all[i] = {__reduce_max_sync(~0u, tile.all[i].begin),
+                   __reduce_min_sync(~0u, tile.all[i].end)};
+  }
+  return tile;
+}
+
+}  // namespace tessera::kernels

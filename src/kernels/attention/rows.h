@@ -1,0 +1,22 @@
+// Attention's tables, one per library. A build without CUDA, or without Hopper, links empty tables
+// in their place (rows_none.cpp, rows_sm90_none.cpp).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <span>
+
+#include "kernels/row.h"
+#include "tessera/ops/attention.h"
+
+namespace tessera::kernels {
+
+std::span<const Row<AttentionArgs>> attention_prefill_rows_sm90();
+std::span<const Row<AttentionArgs>> attention_prefill_rows();
+
+}  // namespace tessera::kernels
+
+namespace tessera {
+
+inline RowKey key_of(const AttentionArgs& args) { return {args.q.dtype, args.out.dtype}; }
+
+}  // namespace tessera

@@ -1,0 +1,9 @@
+// The empty table of a build without the portable library.
+// SPDX-License-Identifier: MIT
+#include "kernels/attention/rows.h"
+
+namespace tessera::kernels {
+
+std::span<const Row<AttentionArgs>> attention_prefill_rows() { return {}; }
+
+}  // namespace tessera::kernels

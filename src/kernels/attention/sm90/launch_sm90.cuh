@@ -1,0 +1,86 @@
+// From checked arguments to a launch of the Hopper prefill kernel.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "kernels/attention/accept.h"
+#include "kernels/attention/sm90/launch_sm90.h"
+#include "kernels/attention/sm90/plan.h"
+#include "kernels/attention/sm90/prefill_sm90.cuh"
+#include "kernels/launch.h"
+#include "tessera/core/device.h"
+#include "tile/tensor_map.h"
+
+namespace tessera::kernels {
+
+// Boxes of one slab of [batch or page, row, head, element], ragged [row, head, element].
+inline CUtensorMap slab_map(const TensorView& t, int box_rows) {
+  const int64_t batch = t.rank == 4 ? t.size(0) : 1;
+  // What is not walked along needs no stride, but the copy engine wants one that it could take.
+  const auto stride = [&](int axis, int64_t size) { return size > 1 ? t.stride(axis) : 64; };
+  return tile::make_tensor_map(
+      {.data = t.data,
+       .dtype = t.dtype,
+       .rank = 4,
+       .dims = {t.size(-1), t.size(-3), t.size(-2), batch},
+       .strides = {1, stride(-3, t.size(-3)), stride(-2, t.size(-2)), stride(0, batch)},
+       .box = {kSlabBytes * 8 / bit_width(t.dtype), box_rows, 1, 1},
+       .swizzle = tile::Swizzle::b128});
+}
+
+// Keys and values that one head reads of one sequence, those it shares counted in parts.
+inline int64_t kv_bytes_of_head(const AttentionArgs& args) {
+  const int64_t row_bytes = (args.k.size(-1) + args.v.size(-1)) * bit_width(args.k.dtype) / 8;
+  const int64_t heads_per_kv = args.q.size(-2) / args.k.size(-2);
+  return num_keys(args) * row_bytes / heads_per_kv;
+}
+
+// Whether later queries may see more keys than earlier ones.
+inline bool is_uneven(const AttentionMask& mask) {
+  return (mask.right >= 0 && mask.left < 0) || mask.intervals.data != nullptr;
+}
+
+template <class T, class Tile, bool kIsGeneral>
+void launch_prefill(const AttentionArgs& args, const Context& ctx) {
+  Sm90PrefillParams p{};
+  p.common = attention_params(args);
+  if (args.q.num_elements() == 0) return;
+  const bool is_paged_kv = is_paged(args);
+  p.box_rows = is_paged_kv ? std::gcd(p.common.page_size, Tile::kKeys) : Tile::kKeys;
+  p.log2_page_size = is_paged_kv ? std::countr_zero(static_cast<unsigned>(args.k.size(1))) : 0;
+  p.num_pages = is_paged_kv ? static_cast<int>(args.k.size(0)) : 0;
+  p.q = slab_map(args.q, Tile::kRows);
+  // Without a key nothing is loaded through these.
+  const bool has_keys = args.k.num_elements() > 0;
+  p.k = has_keys ? slab_map(args.k, p.box_rows) : p.q;
+  p.v = has_keys ? slab_map(args.v, p.box_rows) : p.q;
+  const int q_tiles = p.common.q_len / Tile::kRows;
+  p.m_tiles =
+      is_ragged(args) ? q_tiles + p.common.batch : (p.common.q_len + Tile::kRows - 1) / Tile::kRows;
+  p.num_tiles = p.m_tiles * p.common.num_heads * (is_ragged(args) ? 1 : p.common.batch);
+  p.is_out_bf16 = args.out.dtype == DType::bf16;
+  p.zeroes_v = is_ragged(args) || is_paged_kv || args.kv_lens.data != nullptr;
+  if constexpr (PrefillShared<T, Tile>::kStagesOut) p.out = slab_map(args.out, 64);
+  const int num_sms = device_info(args.q.device).num_sms;
+  p.group = group_of({.num_heads = p.common.batch * p.common.num_heads,
+                      .m_tiles = p.m_tiles,
+                      .num_blocks = num_sms,
+                      .is_causal = is_uneven(args.mask),
+                      .kv_bytes = kv_bytes_of_head(args)});
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(std::min(num_sms, p.num_tiles))),
+                          .block = dim3(Tile::kThreads),
+                          .shared_bytes = sizeof(PrefillShared<T, Tile>),
+                          .overlaps_previous = true};
+  launch(&attention_prefill_sm90_kernel<T, Tile, kIsGeneral>, shape, p, ctx);
+}
+
+template <class T, int kDk, int kDv>
+void launch_prefill_sm90(const AttentionArgs& args, const Context& ctx) {
+  if (changes_scores(args)) return launch_prefill_sm90_general<T, kDk, kDv>(args, ctx);
+  launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, false>::type, false>(args, ctx);
+}
+
+}  // namespace tessera::kernels

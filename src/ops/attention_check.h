@@ -1,0 +1,13 @@
+// What attention takes: the rules for its arguments, short of what the tensors hold.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "ops/check.h"
+#include "tessera/ops/attention.h"
+
+namespace tessera::ops {
+
+void check_attention(const AttentionArgs& args);
+void check_attention_decode(const DecodeAttentionArgs& args);
+
+}  // namespace tessera::ops
