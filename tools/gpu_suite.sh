@@ -46,7 +46,8 @@ if [ ! -x "$build/apps/tessera" ]; then
 fi
 if [ -n "$pack" ]; then
   (cd "$build" && find . -type f -perm -u+x \( -path ./apps/tessera -o -name libtessera.so \
-    -o -path './tests/*_gpu_tests' -o -path ./ladder/gemm/tessera_ladder \) -print0 |
+    -o -path './tests/*_gpu_tests' -o -path ./ladder/gemm/tessera_ladder \
+    -o -path ./ladder/attention/tessera_attention_ladder \) -print0 |
     tar -c --null -T -) | xz -T0 -3 >"$pack"
   ls -l "$pack"
   exit

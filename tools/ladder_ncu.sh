@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Profiles every step of the GEMM ladder once with ncu, and gathers a few metrics in one JSON file.
+# Profiles every step of a ladder once with ncu, and gathers a few metrics in one JSON file.
 # SPDX-License-Identifier: MIT
 #
 #   tools/ladder_ncu.sh BINARY OUT.json [SIZE]      BINARY is a build's ladder/gemm/tessera_ladder
+#                                                   or ladder/attention/tessera_attention_ladder
 #
 # A step that cannot be profiled is named and left out; the exit status is then 1.
 set -u
 cd "$(dirname "$0")/.."
 
 if [ $# -lt 2 ]; then
-  sed -n '2,8s/^# \{0,1\}//p' "$0"
+  sed -n '2,9s/^# \{0,1\}//p' "$0"
   exit 2
 fi
 binary=$1 json=$2 size=${3:-4096}
@@ -25,7 +26,7 @@ metrics=$("$python" -B tools/render_ladder.py --metrics) || exit 2
 status=0
 for step in $("$binary" --list | cut -d' ' -f1); do
   # Clocks as they are found: what is profiled is what is timed.
-  if timeout 60 ncu --clock-control none -k regex:gemm --csv --print-units base \
+  if timeout 60 ncu --clock-control none -k 'regex:gemm|attention' --csv --print-units base \
     --metrics "$metrics" --log-file "$work/$step.csv" \
     "$binary" --once --step "$step" --size "$size" >"$work/$step.log" 2>&1 &&
     grep -q gpu__time_duration "$work/$step.csv"; then

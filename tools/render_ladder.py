@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-# Writes the GEMM ladder's table, plot and header lines from its results, or checks them.
+# Writes the ladders' tables, plots and header lines from their results, or checks them.
 # SPDX-License-Identifier: MIT
-"""From docs/results/h200/gemm_ladder.json (tessera_ladder --time --json) and gemm_ladder_ncu.json
-(tools/ladder_ncu.sh), where they exist:
+"""For each ladder, gemm and attention, from docs/results/h200/NAME_ladder.json (its program with
+--time --json) and NAME_ladder_ncu.json (tools/ladder_ncu.sh), where they exist:
 
-    ladder/gemm/README.md              the tables between <!-- ladder:begin --> and its end
-    ladder/gemm/NN_*.cu, .cpp          the lines "// Measured" and "// Profiled" of the header
-    docs/results/h200/gemm_ladder.svg  per cent of cuBLAS, a bar a step
+    ladder/NAME/README.md              the tables between <!-- ladder:begin --> and its end
+    ladder/NAME/NN_*.cu, .cpp          the lines "// Measured" and "// Profiled" of the header
+    docs/results/h200/NAME_ladder.svg  per cent of the vendor's product, a bar a step
 
 render_ladder.py             writes them
 render_ladder.py --check     writes nothing; exit status 1 where one is out of date
@@ -25,11 +25,12 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = Path("ladder/gemm")
+FOLDER = Path("ladder")
 RESULTS = Path("docs/results/h200")
 TABLE = re.compile(r"(<!-- ladder:begin -->\n)(?P<body>.*?)(<!-- ladder:end -->)", re.DOTALL)
 MEASURED = re.compile(r"^// Measured   .*$", re.MULTILINE)
 PROFILED = re.compile(r"^// Profiled   .*$", re.MULTILINE)
+PREDICTED = re.compile(r"^// Predicted  (.+? [mu]s):", re.MULTILINE)
 SHOWN_BY = re.compile(r"^// Shown by   (\S+)$", re.MULTILINE)
 
 TIME = "gpu__time_duration.sum"
@@ -53,9 +54,84 @@ METRICS = {
 SECTOR_BYTES = 32
 
 
-def step_files(root):
+class Gemm:
+    name = "gemm"                  # its folder in ladder/
+    percent = "percent_of_cublas"  # the key of a result that holds its per cent
+    of_what = "of cuBLAS"          # they are
+    columns = ("type", "us", "TFLOPS", "% of cuBLAS", "times the step before")
+
+    @staticmethod
+    def title(times):
+        return f"GEMM ladder, {times['size']} cubed"
+
+    @staticmethod
+    def shape_and_peer(times):
+        peers = ", ".join(f"{dtype} {peer['tflops']:.1f} TFLOPS"
+                          for dtype, peer in times["cublas"].items())
+        return (f"m = n = k = {times['size']}; cuBLASLt in the same run: "
+                f"{peers or 'not present'}")
+
+    @staticmethod
+    def measured(result, times):
+        text = f"{time_text(result['us'])} us, {result['tflops']:.2f} TFLOPS"
+        if result["percent_of_cublas"] is not None:
+            text += f", {percent_text(result['percent_of_cublas'])} % of cuBLAS"
+        return f"{text} ({times['gpu']}, {times['size']} cubed)"
+
+    @staticmethod
+    def first_cell(_path, result):
+        return result["dtype"] if result else "-"
+
+    @staticmethod
+    def last_cells(_result):
+        return []
+
+
+class Attention:
+    name = "attention"
+    percent = "percent_of_product"
+    of_what = "of a product"
+    columns = ("predicted", "us", "TFLOPS", "% of a product", "times the step before",
+               "causal us", "causal TFLOPS")
+
+    @staticmethod
+    def title(times):
+        return f"Attention ladder, {Attention.shape(times)}"
+
+    @staticmethod
+    def shape(times):
+        return f"batch {times['batch']}, {times['size']} tokens, {times['heads']} heads of 128"
+
+    @staticmethod
+    def shape_and_peer(times):
+        rate = times["product_tflops"]
+        rate = "not present" if rate is None else f"{rate:.1f} TFLOPS"
+        return (f"{Attention.shape(times)}, bf16; a large product by cuBLASLt in the same run: "
+                f"{rate}")
+
+    @staticmethod
+    def measured(result, times):
+        causal = result["causal"]
+        return (f"{time_text(result['us'])} us, {result['tflops']:.2f} TFLOPS; causal "
+                f"{time_text(causal['us'])} us, {causal['tflops']:.2f} TFLOPS ({times['gpu']})")
+
+    @staticmethod
+    def first_cell(path, _result):
+        predicted = PREDICTED.search(path.read_text())
+        return predicted[1] if predicted else "-"
+
+    @staticmethod
+    def last_cells(result):
+        return [time_text(result["causal"]["us"]), f"{result['causal']['tflops']:.2f}"]
+
+
+LADDERS = (Gemm, Attention)
+
+
+def step_files(root, ladder):
     """Name of a step to its file, in order."""
-    found = [p for p in (root / FOLDER).glob("[0-9][0-9]_*") if p.suffix in (".cu", ".cpp")]
+    folder = root / FOLDER / ladder.name
+    found = [p for p in folder.glob("[0-9][0-9]_*") if p.suffix in (".cu", ".cpp")]
     return {path.stem: path for path in sorted(found)}
 
 
@@ -91,14 +167,9 @@ def metric_text(metric, value):
     return f"{value:.4g}"
 
 
-def measured_line(name, times):
+def measured_line(ladder, name, times):
     result = next((r for r in (times or {"steps": []})["steps"] if r["step"] == name), None)
-    if result is None:
-        return "not measured yet"
-    text = f"{time_text(result['us'])} us, {result['tflops']:.2f} TFLOPS"
-    if result["percent_of_cublas"] is not None:
-        text += f", {percent_text(result['percent_of_cublas'])} % of cuBLAS"
-    return f"{text} ({times['gpu']}, {times['size']} cubed)"
+    return "not measured yet" if result is None else ladder.measured(result, times)
 
 
 def profiled_line(name, before, metric, profile):
@@ -111,12 +182,12 @@ def profiled_line(name, before, metric, profile):
     return text
 
 
-def with_figures(path, before, times, profile):
+def with_figures(ladder, path, before, times, profile):
     """The text of a step's file with the lines that come from results."""
     text = path.read_text()
     shown_by = SHOWN_BY.search(text)
     metric = shown_by[1] if shown_by else None
-    measured = "// Measured   " + measured_line(path.stem, times)
+    measured = "// Measured   " + measured_line(ladder, path.stem, times)
     profiled = "// Profiled   " + profiled_line(path.stem, before, metric, profile)
     return PROFILED.sub(lambda _: profiled, MEASURED.sub(lambda _: measured, text))
 
@@ -126,25 +197,23 @@ def markdown(head, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
-def time_table(files, times):
+def time_table(ladder, files, times):
     results = {r["step"]: r for r in (times or {"steps": []})["steps"]}
     rows, before = [], None
     for name, path in files.items():
         result = results.get(name)
-        cells = [f"[`{name}`]({path.name})", lesson_of(path)]
+        is_next = before and result and before["dtype"] == result["dtype"]
+        gain = before["us"] / result["us"] if is_next else None
+        cells = [f"[`{name}`]({path.name})", lesson_of(path), ladder.first_cell(path, result)]
         if result is None:
-            cells += ["-", "not measured yet", "-", "-", "-"]
+            cells += ["not measured yet"] + ["-"] * (len(ladder.columns) - 2)
         else:
-            gain = before["us"] / result["us"] if before else None
-            if before and before["dtype"] != result["dtype"]:
-                gain = None
-            cells += [result["dtype"], time_text(result["us"]), f"{result['tflops']:.2f}",
-                      percent_text(result["percent_of_cublas"]),
-                      "-" if gain is None else f"{gain:.2f}"]
+            cells += [time_text(result["us"]), f"{result['tflops']:.2f}",
+                      percent_text(result[ladder.percent]),
+                      "-" if gain is None else f"{gain:.2f}", *ladder.last_cells(result)]
         before = result
         rows.append(cells)
-    return markdown(["step", "what it adds", "type", "us", "TFLOPS", "% of cuBLAS",
-                     "times the step before"], rows)
+    return markdown(["step", "what it adds", *ladder.columns], rows)
 
 
 def profile_table(files, profile):
@@ -157,30 +226,28 @@ def profile_table(files, profile):
     return markdown(["step", *shown.values()], rows)
 
 
-def readme_block(files, times, profile):
+def readme_block(ladder, files, times, profile):
     parts = []
     if times:
-        peers = ", ".join(f"{dtype} {peer['tflops']:.1f} TFLOPS"
-                          for dtype, peer in times["cublas"].items())
         parts.append(f"{times['gpu']}, driver {times['driver']}, CUDA {times['cuda']}, commit "
-                     f"`{times['commit']}`, {times['date']}; m = n = k = {times['size']}; cuBLASLt "
-                     f"in the same run: {peers or 'not present'}.\n\n")
-    parts.append(time_table(files, times))
+                     f"`{times['commit']}`, {times['date']}; "
+                     f"{ladder.shape_and_peer(times)}.\n\n")
+    parts.append(time_table(ladder, files, times))
     if times:
-        parts.append(f"\n![per cent of cuBLAS](../../{RESULTS}/gemm_ladder.svg)\n")
+        parts.append(f"\n![per cent {ladder.of_what}](../../{RESULTS}/{ladder.name}_ladder.svg)\n")
     if profile:
         parts.append(f"\nBy ncu, each step once, commit `{profile['commit']}`:\n\n")
         parts.append(profile_table(files, profile))
     return "".join(parts)
 
 
-def draw(times):
-    """Bars of per cent of cuBLAS, the two tracks in two colours."""
+def draw(ladder, times):
+    """Bars of per cent, each type in its colour."""
     left, width, bar, top = 170, 560, 22, 58
     colour = {"f32": "#718096", "bf16": "#2b6cb0"}
     results = times["steps"]
     bottom = top + bar * len(results)
-    most = max([105.0] + [r["percent_of_cublas"] or 0 for r in results])
+    most = max([105.0] + [r[ladder.percent] or 0 for r in results])
     parts = []
     for percent in (0, 25, 50, 75, 100):
         x = left + width * percent / most
@@ -189,7 +256,7 @@ def draw(times):
                      f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle" class="small">'
                      f"{percent} %</text>")
     for i, result in enumerate(results):
-        percent = result["percent_of_cublas"] or 0
+        percent = result[ladder.percent] or 0
         y, length = top + bar * i, max(1.0, width * percent / most)
         parts.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">'
                      f"{escape(result['step'])}</text>"
@@ -197,7 +264,7 @@ def draw(times):
                      f'fill="{colour[result["dtype"]]}"/>'
                      f'<text x="{left + length + 5:.1f}" y="{y + 14}" class="small">'
                      f"{percent:.1f} %, {result['tflops']:.4g} TFLOPS</text>")
-    for i, dtype in enumerate(colour):
+    for i, dtype in enumerate(d for d in colour if any(r["dtype"] == d for r in results)):
         x = left + 90 * i
         parts.append(f'<rect x="{x}" y="38" width="10" height="10" fill="{colour[dtype]}"/>'
                      f'<text x="{x + 14}" y="47" class="small">{dtype}</text>')
@@ -208,28 +275,30 @@ def draw(times):
         "<style>text{font:12px sans-serif;fill:#1a202c}.small{font-size:10px}"
         ".title{font-size:15px;font-weight:bold}</style>",
         f'<rect width="{total}" height="{height}" fill="#ffffff"/>',
-        f'<text x="8" y="18" class="title">GEMM ladder, {times["size"]} cubed</text>',
-        f'<text x="8" y="32" class="small">per cent of cuBLAS in the same type; '
+        f'<text x="8" y="18" class="title">{escape(ladder.title(times))}</text>',
+        f'<text x="8" y="32" class="small">per cent {ladder.of_what} in the same type; '
         f"{escape(times['gpu'])}, commit {escape(times['commit'])}, {escape(times['date'])}</text>",
         *parts,
         "</svg>\n",
     ])
 
 
-def render(root):
+def render(root, ladder):
     """Path to the text it should have, for everything that comes from results."""
-    times = read_json(root / RESULTS / "gemm_ladder.json")
-    profile = read_json(root / RESULTS / "gemm_ladder_ncu.json")
-    files = step_files(root)
+    readme = root / FOLDER / ladder.name / "README.md"
+    if not readme.exists():
+        return {}
+    times = read_json(root / RESULTS / f"{ladder.name}_ladder.json")
+    profile = read_json(root / RESULTS / f"{ladder.name}_ladder_ncu.json")
+    files = step_files(root, ladder)
     wanted, before = {}, None
     for name, path in files.items():
-        wanted[path] = with_figures(path, before, times, profile)
+        wanted[path] = with_figures(ladder, path, before, times, profile)
         before = name
-    readme = root / FOLDER / "README.md"
-    block = readme_block(files, times, profile)
+    block = readme_block(ladder, files, times, profile)
     wanted[readme] = TABLE.sub(lambda m: m[1] + block + m[3], readme.read_text())
     if times:
-        wanted[root / RESULTS / "gemm_ladder.svg"] = draw(times)
+        wanted[root / RESULTS / f"{ladder.name}_ladder.svg"] = draw(ladder, times)
     return wanted
 
 
@@ -284,7 +353,8 @@ def main():
         options.json.write_text(json.dumps(gather(options.gather, options.size), indent=1) + "\n")
         return 0
     stale = 0
-    for path, text in render(options.root).items():
+    wanted = [item for ladder in LADDERS for item in render(options.root, ladder).items()]
+    for path, text in wanted:
         if path.exists() and path.read_text() == text:
             continue
         stale += 1

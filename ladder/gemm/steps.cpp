@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "ladder/gemm/gemm_args.h"
+#include "ladder/steps.h"
 #include "tessera/core/error.h"
 
 namespace tessera::ladder {
@@ -55,27 +56,9 @@ Context vendor_context(DType dtype, Stream stream) {
 
 std::span<const Step> steps() { return kSteps; }
 
-const Step& find_step(std::string_view name) {
-  std::string names;
-  for (const Step& step : kSteps) {
-    if (step.name == name) return step;
-    if (!names.empty()) names += ", ";
-    names += step.name;
-  }
-  fail(concat("ladder: there is no step ", name, "; there are ", names));
-}
+const Step& find_step(std::string_view name) { return find_by_name(steps(), name); }
 
-std::string missing(const Step& step) {
-  if (num_cuda_devices() == 0) return "no CUDA device on this machine";
-  const DeviceInfo& info = device_info(cuda_device());
-  if (!runs_on(step.library, info.compute_capability)) {
-    return concat("it is not built for compute capability ", info.compute_capability);
-  }
-  if (step.is_present != nullptr && !step.is_present()) {
-    return "the library has no row of its own for it";
-  }
-  return {};
-}
+std::string missing(const Step& step) { return why_missing(step.library, step.is_present); }
 
 void run(const Step& step, const Problem& problem, const Context& ctx) {
   if (!step.accepts(problem.m, problem.n, problem.k)) {

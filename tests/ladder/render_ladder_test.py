@@ -1,4 +1,4 @@
-# The ladder's tool on a small repository made here, and the ladder's own files against the rules.
+# The ladders' tool on a small repository made here, and the ladders' own files against the rules.
 # SPDX-License-Identifier: MIT
 import json
 import re
@@ -33,6 +33,14 @@ TIMES = {
     "size": 4096,
     "cublas": {"bf16": {"us": 176.0, "p10": 175.0, "p90": 177.0, "tflops": 780.9}},
     "steps": [result("07_one", 1760.0, 10.0), result("08_two", 352.0, 50.0)],
+}
+ATTENTION_STEP = STEP.replace("// Measured", "// Predicted  1.5 to 2 ms: so it is.\n// Measured")
+ATTENTION_TIMES = {
+    "gpu": "A GPU", "driver": "1.2", "cuda": "13.0", "commit": "abc", "date": "2026-11-15",
+    "size": 4096, "batch": 4, "heads": 16, "product_tflops": 700.0,
+    "steps": [{"step": "01_one", "dtype": "bf16", "us": 2000.0, "p10": 2000.0, "p90": 2000.0,
+               "tflops": 275.0, "percent_of_product": 39.3,
+               "causal": {"us": 1100.0, "p10": 1100.0, "p90": 1100.0, "tflops": 250.0}}],
 }
 PROFILE = {"commit": "abc", "size": 4096,
            "steps": {"07_one": {CONFLICTS: 2.5e6}, "08_two": {CONFLICTS: 12.0}}}
@@ -98,6 +106,27 @@ class RenderLadder(unittest.TestCase):
         self.assertIn(f"// Measured   {measured}\n", header)
         self.assertIn("// Profiled   12; step 07: 2.5 M\n", header)
 
+    def test_attention_shows_its_prediction_and_both_masks(self):
+        attention = self.root / "ladder" / "attention"
+        attention.mkdir()
+        (attention / "01_one.cu").write_text(ATTENTION_STEP.format("The first"))
+        (attention / "README.md").write_text("<!-- ladder:begin -->\n<!-- ladder:end -->\n")
+        run("--root", self.root)
+        self.assertIn("| The first | 1.5 to 2 ms | not measured yet | - | - | - | - | - |",
+                      (attention / "README.md").read_text())
+        (self.results / "attention_ladder.json").write_text(json.dumps(ATTENTION_TIMES))
+        run("--root", self.root)
+        readme = (attention / "README.md").read_text()
+        self.assertIn("batch 4, 4096 tokens, 16 heads of 128, bf16; a large product by cuBLASLt",
+                      readme)
+        self.assertIn("| 1.5 to 2 ms | 2000 | 275.00 | 39.3 | - | 1100 | 250.00 |", readme)
+        measured = "2000 us, 275.00 TFLOPS; causal 1100 us, 250.00 TFLOPS (A GPU)"
+        self.assertIn(f"// Measured   {measured}\n", (attention / "01_one.cu").read_text())
+        svg = (self.results / "attention_ladder.svg").read_text()
+        self.assertIn("39.3 %, 275 TFLOPS", svg)
+        xml.dom.minidom.parseString(svg)
+        self.assertEqual(run("--check", "--root", self.root).returncode, 0)
+
     def test_a_changed_result_makes_check_fail(self):
         self.record()
         run("--root", self.root)
@@ -129,12 +158,15 @@ class RenderLadder(unittest.TestCase):
         self.assertIn("has no NN_*.csv", refused.stderr)
 
 
-class Steps(unittest.TestCase):
+class GemmSteps(unittest.TestCase):
     """The ladder's own files."""
 
+    FOLDER = SOURCE / "ladder" / "gemm"
+    COUNT = 14
+
     def files(self):
-        found = sorted((SOURCE / "ladder" / "gemm").glob("[0-9][0-9]_*"))
-        self.assertGreaterEqual(len(found), 14)
+        found = sorted(self.FOLDER.glob("[0-9][0-9]_*"))
+        self.assertGreaterEqual(len(found), self.COUNT)
         return found
 
     def test_every_step_is_short(self):
@@ -152,10 +184,18 @@ class Steps(unittest.TestCase):
             self.assertIn(re.search(r"^// Shown by +(\S+)$", path.read_text(), re.M)[1], asked)
 
     def test_every_step_is_a_row_in_the_order_of_its_number(self):
-        rows = re.findall(r'\{"(\d\d_\w+)", "([\w.]+)"',
-                          (SOURCE / "ladder" / "gemm" / "steps.cpp").read_text())
+        rows = re.findall(r'\{"(\d\d_\w+)", "([\w.]+)"', (self.FOLDER / "steps.cpp").read_text())
         self.assertEqual([file for _, file in rows], [path.name for path in self.files()])
         self.assertEqual([name for name, _ in rows], [path.stem for path in self.files()])
+
+
+class AttentionSteps(GemmSteps):
+    FOLDER = SOURCE / "ladder" / "attention"
+    COUNT = 6
+
+    def test_every_step_has_a_prediction_for_the_table(self):
+        for path in self.files():
+            self.assertRegex(path.read_text(), r"(?m)^// Predicted  [\d.]+( to [\d.]+)? ms:")
 
 
 if __name__ == "__main__":

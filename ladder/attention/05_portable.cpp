@@ -1,0 +1,30 @@
+// The library's portable kernel: 32 queries a warp, and cp.async one block of keys ahead.
+// SPDX-License-Identifier: MIT
+//
+// Changed    Nothing is written here: this is `attention_prefill`, held to one row of it. Against
+//            step 04 a warp has 32 queries, K and V have two stages, a score's weight is made
+//            between the products, and sums shrink only where a maximum grew.
+// Cause      A fragment of K or V then serves two products, so shared memory reads 20 bytes a score
+//            and not 36, and tiles arrive while the ones before are multiplied.
+// Predicted  1.4 to 1.6 ms: fragments are 21.5 GB, 0.65 ms at 128 bytes a clock and SM; products
+//            0.55 Tflop, 0.9 ms at the 62 % of 989 TFLOPS that mma.sync reaches; exponentials
+//            0.26 ms. Two blocks an SM hide most but not all of the smaller two behind the
+//            largest: 350 to 390 TFLOPS.
+// Measured   not measured yet
+// Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
+// Profiled   not profiled yet
+// Needs      Any seq.
+#include "ladder/attention/attention_args.h"
+
+namespace tessera::ladder::attention {
+namespace {
+
+constexpr std::string_view kRow = "attention_prefill_bf16_d128";
+
+}  // namespace
+
+void launch_portable(const Problem& problem, const Context& ctx) { run_row(kRow, problem, ctx); }
+
+bool has_portable() { return has_row(kRow); }
+
+}  // namespace tessera::ladder::attention
