@@ -67,7 +67,7 @@ struct PrefillConsumer {
   }
 
   // Starts the scores of the block in the ring.
-  __device__ void start_scores(float (&s)[kScoreRegs]) const {
+  __device__ void start_scores(Scores& s) const {
     const uint64_t q = tile::k_major_descriptor<kSwizzle>(
         tile::ptx::shared_address(shared.q[0]) + 64 * warpgroup * kSlabBytes, Tile::kRows);
     const uint64_t k =

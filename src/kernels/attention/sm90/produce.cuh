@@ -1,4 +1,4 @@
-// Who fills shared memory: one warp, by the copy engine, a lane a box.
+// Who fills shared memory: one or two warps, by the copy engine, a lane a box.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,8 +17,8 @@ struct LaneBox {
   __device__ LaneBox(int lane, int box_rows) : slab(lane % kSlabs), key(lane / kSlabs * box_rows) {}
 };
 
-// One warp feeds the whole block, so every instruction counts: nothing is divided in its loop. It
-// has few registers, and looks up in shared memory what belongs to the tile.
+// One warp feeds several warpgroups, so every instruction counts: nothing is divided in its loop.
+// It has few registers, and looks up in shared memory what belongs to the tile.
 template <class T, class Tile>
 struct PrefillProducer {
   using Shared = PrefillShared<T, Tile>;
@@ -54,54 +54,46 @@ struct PrefillProducer {
   }
 
   __device__ void load_q(const PrefillWork& work) {
-    auto& state = q_state;
-    rings.q.producer_acquire(state);
-    if (lane == 0) rings.q.producer_expect(state, Shared::kQBytes);
+    rings.q.producer_acquire(q_state);
+    if (lane == 0) rings.q.producer_expect(q_state, Shared::kQBytes);
     __syncwarp();
     if (lane < Shared::kKeySlabs) {
-      const uint32_t slot = tile::ptx::shared_address(shared.q[state.index]);
+      const uint32_t slot = tile::ptx::shared_address(shared.q[q_state.index]);
       const int batch = p.common.q_starts != nullptr ? 0 : work.sequence;
       tile::ptx::tensor_load(
           slot + lane * Tile::kRows * kSlabBytes, &p.q,
           tile::ptx::Coord{lane * kSlabCols, work.q_begin + work.first_row, work.head, batch},
-          rings.q.full(state));
+          rings.q.full(q_state));
+    }
+    q_state.advance();
+  }
+  // One block of k or of v. The page is looked up first: the answer is there when a stage is free.
+  template <int kSlabs>
+  __device__ __forceinline__ void load_block(const tile::Pipeline<Tile::kStages>& ring,
+                                             tile::PipelineState<Tile::kStages>& state,
+                                             const CUtensorMap& map, uint32_t stage,
+                                             const LaneBox<kSlabs>& box, const int32_t* table,
+                                             int64_t stride, const PrefillWork& work, int block) {
+    const int key = block * Tile::kKeys + box.key;
+    const int page = box.key < Tile::kKeys ? page_of(table, stride, work, key) : 0;
+    ring.producer_acquire(state);
+    if (lane == 0) ring.producer_expect(state, Tile::kKeys * kSlabs * kSlabBytes);
+    __syncwarp();
+    if (box.key < Tile::kKeys) {
+      tile::ptx::tensor_load(
+          stage + (box.slab * Tile::kKeys + box.key) * kSlabBytes, &map,
+          tile::ptx::Coord{box.slab * kSlabCols, row_of(work, key), work.kv_head, page},
+          ring.full(state));
     }
     state.advance();
   }
-  // Both look their pages up first: the answer is there when a stage is free.
   __device__ __forceinline__ void load_k(const PrefillWork& work, int block) {
-    const int key = block * Tile::kKeys + k_box.key;
-    const int page = k_box.key < Tile::kKeys
-                         ? page_of(p.common.k_page_table, p.common.k_table_stride, work, key)
-                         : 0;
-    rings.k.producer_acquire(k_state);
-    if (lane == 0) rings.k.producer_expect(k_state, Shared::kKBytes);
-    __syncwarp();
-    if (k_box.key < Tile::kKeys) {
-      tile::ptx::tensor_load(
-          tile::ptx::shared_address(shared.k[k_state.index]) +
-              (k_box.slab * Tile::kKeys + k_box.key) * kSlabBytes,
-          &p.k, tile::ptx::Coord{k_box.slab * kSlabCols, row_of(work, key), work.kv_head, page},
-          rings.k.full(k_state));
-    }
-    k_state.advance();
+    load_block(rings.k, k_state, p.k, tile::ptx::shared_address(shared.k[k_state.index]), k_box,
+               p.common.k_page_table, p.common.k_table_stride, work, block);
   }
   __device__ __forceinline__ void load_v(const PrefillWork& work, int block) {
-    const int key = block * Tile::kKeys + v_box.key;
-    const int page = v_box.key < Tile::kKeys
-                         ? page_of(p.common.v_page_table, p.common.v_table_stride, work, key)
-                         : 0;
-    rings.v.producer_acquire(v_state);
-    if (lane == 0) rings.v.producer_expect(v_state, Shared::kVBytes);
-    __syncwarp();
-    if (v_box.key < Tile::kKeys) {
-      tile::ptx::tensor_load(
-          tile::ptx::shared_address(shared.v[v_state.index]) +
-              (v_box.slab * Tile::kKeys + v_box.key) * kSlabBytes,
-          &p.v, tile::ptx::Coord{v_box.slab * kSlabCols, row_of(work, key), work.kv_head, page},
-          rings.v.full(v_state));
-    }
-    v_state.advance();
+    load_block(rings.v, v_state, p.v, tile::ptx::shared_address(shared.v[v_state.index]), v_box,
+               p.common.v_page_table, p.common.v_table_stride, work, block);
   }
 
   // The next tile, with its queries, in the next slot. False: none is left.
