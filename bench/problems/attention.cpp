@@ -6,8 +6,9 @@
 // alone, 2 documents, 3 a prefix, 4 a shared question with two a query), ragged, lens (lengths
 // vary, some are 0; the longest are q_len and kv_len), page (tokens of one), pages (of the pool;
 // absent: some more than are used, and sequences are then not rows of their own), v_table (pages of
-// v in another order), softcap, sinks, alibi, lse, dropout, scales (for e4m3 alone), strided (1:
-// heads before tokens, 2: 64 elements between tokens, 3: 1 element), in_place (out is q).
+// v in another order), softcap, sinks, alibi, lse, dropout, scales and float_sums (for e4m3
+// alone), strided (1: heads before tokens, 2: 64 elements between tokens, 3: 1 element), in_place
+// (out is q).
 #include "tessera/ops/attention.h"
 
 #include "bench/problems/attention_data.h"
@@ -40,6 +41,7 @@ AttentionArgs args_of(const AttentionOptions& o, const Slots& slots,
   if (slots.has_intervals) args.mask.intervals = views.back();
   args.scale = scalars.scale;
   args.softcap = scalars.softcap;
+  args.sums_in_float = o.has_float_sums;
   args.dropout = {.rate = scalars.dropout_rate, .seed = kDropoutSeed};
   return args;
 }
@@ -227,9 +229,10 @@ double num_bytes(RowKey key, const AttentionOptions& o, const AttentionLayout& l
 
 Problem make_attention(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
-            {"batch", "q_len",   "kv_len", "heads", "kv_heads", "d",       "dv",      "causal",
-             "left",  "right",   "ragged", "lens",  "page",     "pages",   "v_table", "intervals",
-             "alibi", "softcap", "sinks",  "lse",   "dropout",  "strided", "scales",  "in_place"});
+            {"batch",   "q_len",     "kv_len",   "heads",     "kv_heads", "d",    "dv",
+             "causal",  "left",      "right",    "ragged",    "lens",     "page", "pages",
+             "v_table", "intervals", "alibi",    "softcap",   "sinks",    "lse",  "dropout",
+             "strided", "scales",    "in_place", "float_sums"});
   const AttentionOptions o = attention_options(shape, fill);
   const AttentionLayout layout(o, seed);
   const Slots slots = Maker(key, b, o, layout).add_all();
@@ -254,7 +257,8 @@ Problem make_attention(RowKey key, const Shape& shape, Fill fill, uint64_t seed)
 
 bool attention_fits(RowKey key, const Shape& shape) {
   const bool has_codes = key.in == DType::e4m3;
-  if (value_of(shape, "scales") != 0 && !has_codes) return false;
+  const bool wants_codes = value_of(shape, "scales") != 0 || value_of(shape, "float_sums") != 0;
+  if (wants_codes && !has_codes) return false;
   if (value_of(shape, "in_place") != 0 && key.in != key.out) return false;
   if (value_of(shape, "batch", 1) * value_of(shape, "q_len") * value_of(shape, "heads") >=
       kMostTested) {

@@ -61,6 +61,7 @@ AttentionOptions attention_options(const Shape& shape, Fill fill) {
   o.has_lse = get("lse") != 0;
   o.has_dropout = get("dropout") != 0;
   o.has_scales = get("scales") != 0;
+  o.has_float_sums = get("float_sums") != 0;
   o.is_in_place = get("in_place") != 0;
   o.is_normal = fill == Fill::normal;
   return o;

@@ -15,7 +15,7 @@ struct AttentionOptions {
   int64_t batch, q_len, kv_len, heads, kv_heads, d, dv;
   int64_t left, right, intervals, page, pages, strided;
   bool is_ragged, has_lens, has_v_table, has_softcap, has_sinks, has_alibi, has_lse, has_dropout;
-  bool has_scales, is_in_place, is_normal;
+  bool has_scales, has_float_sums, is_in_place, is_normal;
 
   bool is_paged() const { return page > 0; }
   // Rows of k and v that a sequence has room for where it is not ragged, in tokens.

@@ -104,6 +104,8 @@ std::vector<Shape> feature_shapes(Dims dims) {
                    {{"softcap", 1}, {"alibi", 1}, {"dropout", 1}, {"causal", 1}, {"left", 30}}),
           shape_of({2, 65, 100}, {4, 2}, dims, {{"causal", 1}, {"scales", 1}, {"lse", 1}}),
           shape_of({1, 130, 130}, {2, 2}, dims, {{"scales", 1}, {"softcap", 1}}),
+          shape_of({2, 200, 300}, {4, 2}, dims, {{"causal", 1}, {"scales", 1}, {"float_sums", 1}}),
+          shape_of({70, 130, 65}, {4, 1}, dims, {{"causal", 1}, {"float_sums", 1}, {"lse", 1}}),
           shape_of({3, 70, 70}, {4, 2}, dims,
                    {{"causal", 1}, {"scales", 1}, {"page", 16}, {"pages", 17}, {"lens", 1}}),
           shape_of({4, 70, 90}, {2, 1}, dims,

@@ -146,11 +146,21 @@ def case_attention_of_codes(device, dtype):
         assert got.dtype == dtype
         if device == "cpu":
             compare(got, lse, want, f"codes {dims}", 0.0, RMS[dtype])
+            same = tessera.attention_prefill(
+                *codes, dtype=dtype, format="e4m3", sums_in_float=True, **how
+            )
+            assert_same(same, got, "the CPU sums in double anyway")
             continue
         bound = 2.0**-4 * want.size + want.size.max() * 2.0**-5
         assert_close(got, torch.from_numpy(want.out).to(device), torch.from_numpy(bound).to(device))
         error = np.linalg.norm(to_numpy(got) - want.out) / np.linalg.norm(want.out)
         assert error <= 6e-2, f"codes {dims}: relative error {error:.3g}"
+        if dims != (256, 256):
+            finer = tessera.attention_prefill(
+                *codes, dtype=dtype, format="e4m3", sums_in_float=True, **how
+            )
+            error = np.linalg.norm(to_numpy(finer) - want.out) / np.linalg.norm(want.out)
+            assert error <= 6e-2, f"codes {dims}, sums in float: relative error {error:.3g}"
         assert np.abs(to_numpy(lse) - want.lse).max() <= 2e-2
 
 

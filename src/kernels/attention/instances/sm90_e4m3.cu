@@ -7,12 +7,15 @@ namespace tessera::kernels {
 template <int kD>
 void launch_prefill_sm90_e4m3(const AttentionArgs& args, const Context& ctx) {
   if (changes_scores(args)) {
-    launch_prefill<E4m3, typename ChoosePrefillTile<kD, kD, true, 8>::type, true>(args, ctx);
-  } else if (args.sums_in_float) {
-    launch_prefill<E4m3, PrefillTileInFloat<kD>, false>(args, ctx);
-  } else {
-    launch_prefill<E4m3, typename ChoosePrefillTile<kD, kD, false, 8>::type, false>(args, ctx);
+    return launch_prefill<E4m3, typename ChoosePrefillTile<kD, kD, 8, true>::type, true>(args, ctx);
   }
+  if constexpr (kD < 256) {  // the row takes no larger ones
+    if (args.sums_in_float) {
+      using Tile = typename ChoosePrefillTile<kD, kD, 8, false, true>::type;
+      return launch_prefill<E4m3, Tile, false>(args, ctx);
+    }
+  }
+  launch_prefill<E4m3, typename ChoosePrefillTile<kD, kD, 8, false>::type, false>(args, ctx);
 }
 
 template void launch_prefill_sm90_e4m3<64>(const AttentionArgs&, const Context&);

@@ -6,7 +6,7 @@ namespace tessera::kernels {
 
 template <class T, int kDk, int kDv>
 void launch_prefill_sm90_general(const AttentionArgs& args, const Context& ctx) {
-  launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, true>::type, true>(args, ctx);
+  launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, 16, true>::type, true>(args, ctx);
 }
 
 template void launch_prefill_sm90_general<F16, 128, 128>(const AttentionArgs&, const Context&);

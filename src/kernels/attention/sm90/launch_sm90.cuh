@@ -65,11 +65,13 @@ void launch_prefill(const AttentionArgs& args, const Context& ctx) {
   p.zeroes_v = is_ragged(args) || is_paged_kv || args.kv_lens.data != nullptr;
   if constexpr (PrefillShared<T, Tile>::kStagesOut) p.out = slab_map(args.out, 64);
   const int num_sms = device_info(args.q.device).num_sms;
-  p.group = group_of({.num_heads = p.common.batch * p.common.num_heads,
-                      .m_tiles = p.m_tiles,
-                      .num_blocks = num_sms,
-                      .is_causal = is_uneven(args.mask),
-                      .kv_bytes = kv_bytes_of_head(args)});
+  // Ragged tiles go by sequence.
+  p.group = is_ragged(args) ? 1
+                            : group_of({.num_heads = p.common.batch * p.common.num_heads,
+                                        .m_tiles = p.m_tiles,
+                                        .num_blocks = num_sms,
+                                        .is_causal = is_uneven(args.mask),
+                                        .kv_bytes = kv_bytes_of_head(args)});
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(std::min(num_sms, p.num_tiles))),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = sizeof(PrefillShared<T, Tile>),
@@ -80,7 +82,7 @@ void launch_prefill(const AttentionArgs& args, const Context& ctx) {
 template <class T, int kDk, int kDv>
 void launch_prefill_sm90(const AttentionArgs& args, const Context& ctx) {
   if (changes_scores(args)) return launch_prefill_sm90_general<T, kDk, kDv>(args, ctx);
-  launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, false>::type, false>(args, ctx);
+  launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, 16, false>::type, false>(args, ctx);
 }
 
 }  // namespace tessera::kernels

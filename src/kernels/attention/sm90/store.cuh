@@ -39,7 +39,12 @@ __device__ __forceinline__ int fresh_thread() {
   return thread;
 }
 
-// A thread's row of the tile, and where it goes.
+// The first of a thread's two rows of the sequence; the other is 8 below.
+__device__ __forceinline__ int first_row_of(int thread, const PrefillWork& work, int warpgroup) {
+  return work.first_row + 64 * warpgroup + thread % 128 / 32 * 16 + thread % 32 / 4;
+}
+
+// A row of the tile, and where it goes.
 template <class Out>
 struct OutRow {
   Out* out;    // null: the sequence has no such row
@@ -63,7 +68,7 @@ __device__ void store_tile(const Sm90PrefillParams& p, const PrefillWork& work, 
                            const float (&o)[Tile::kValueDim / 2], const RowEnds& ends) {
   const int thread = fresh_thread();
   const int lane = thread % 32;
-  const int first = work.first_row + 64 * warpgroup + thread % 128 / 32 * 16 + lane / 4;
+  const int first = first_row_of(thread, work, warpgroup);
   TESSERA_UNROLL
   for (int r = 0; r < 2; ++r) {
     const OutRow<Out> row = out_row<Out>(p, work, first + 8 * r);
@@ -114,8 +119,7 @@ __device__ void stage_tile(const Sm90PrefillParams& p, const PrefillWork& work, 
   if (p.common.lse != nullptr && lane % 4 == 0) {
     TESSERA_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const int row = work.first_row + 64 * warpgroup + 16 * warp + lane / 4 + 8 * r;
-      const OutRow<Out> out = out_row<Out>(p, work, row);
+      const OutRow<Out> out = out_row<Out>(p, work, first_row_of(thread, work, warpgroup) + 8 * r);
       if (out.lse != nullptr) *out.lse = ends.lse[r];
     }
   }
@@ -140,7 +144,7 @@ __device__ void store_turned(const Sm90PrefillParams& p, const PrefillWork& work
                              const float (&o)[Tile::kValueDim / 2], const RowEnds& ends) {
   const int thread = fresh_thread();
   const int lane = thread % 32;
-  const int first = work.first_row + 64 * warpgroup + thread % 128 / 32 * 16 + lane / 4;
+  const int first = first_row_of(thread, work, warpgroup);
   TESSERA_UNROLL
   for (int r = 0; r < 2; ++r) {
     const OutRow<uint16_t> row = out_row<uint16_t>(p, work, first + 8 * r);

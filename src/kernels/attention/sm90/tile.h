@@ -27,56 +27,35 @@ struct PrefillTile {
   static_assert(kKeys % 16 == 0 && kKeys <= 256 && kValueDim % 32 == 0);
 };
 
-// The tile of a pair of head dimensions, for 16-bit types. A general one changes scores or drops
-// weights, for which it needs registers. docs/kernels/attention.md has what was tried.
-template <int kKeyDim, int kValueDim, bool kIsGeneral, int kBits = 16>
-struct ChoosePrefillTile;
-template <>
-struct ChoosePrefillTile<128, 128, false> {
-  using type = PrefillTile<128, 128, 2, 128, 2, 2>;
+// What of a tile is chosen by the head dimensions. docs/kernels/attention.md has what was tried.
+struct PrefillShape {
+  int warpgroups;
+  int keys;
+  int query_buffers;
+  int stages;
 };
-template <>
-struct ChoosePrefillTile<64, 64, false> {
-  using type = PrefillTile<64, 64, 3, 96, 2, 3>;
-};
-template <>
-struct ChoosePrefillTile<96, 96, false> {
-  using type = PrefillTile<96, 96, 2, 128, 2, 2>;
-};
-template <>
-struct ChoosePrefillTile<256, 256, false> {
-  using type = PrefillTile<256, 256, 2, 64, 1, 2>;
-};
-template <>
-struct ChoosePrefillTile<192, 128, false> {
-  using type = PrefillTile<192, 128, 2, 128, 1, 2>;
-};
-template <>
-struct ChoosePrefillTile<32, 64, false> {
-  using type = PrefillTile<32, 64, 3, 96, 2, 3>;
-};
-// 8-bit scores are half as long in the making: deeper rings hide the turning of values.
-template <>
-struct ChoosePrefillTile<128, 128, false, 8> {
-  using type = PrefillTile<128, 128, 2, 128, 2, 3>;
-};
-template <>
-struct ChoosePrefillTile<64, 64, false, 8> {
-  using type = PrefillTile<64, 64, 3, 128, 2, 3>;
-};
-template <>
-struct ChoosePrefillTile<256, 256, false, 8> {
-  using type = PrefillTile<256, 256, 2, 64, 1, 2>;
-};
-// The same with sums in float.
-template <int kDim>
-using PrefillTileInFloat =
-    PrefillTile<kDim, kDim, 2, kDim == 64 ? 128 : 64, (kDim > 128 ? 1 : 2), 2, kDim != 256>;
-template <int kKeyDim, int kValueDim, int kBits>
-struct ChoosePrefillTile<kKeyDim, kValueDim, true, kBits> {
-  static constexpr bool kIsLarge = kKeyDim > 128;
-  using type =
-      PrefillTile<kKeyDim, kValueDim, 2, (kIsLarge && kBits == 16 ? 48 : 64), kIsLarge ? 1 : 2, 2>;
+
+// A general instance changes scores or drops weights, for which it needs registers, as does one
+// that sums FP8 products in float. 8-bit scores are half as long in the making: deeper rings hide
+// the turning of values.
+constexpr PrefillShape choose_prefill_shape(int key_dim, int bits, bool is_general,
+                                            bool sums_in_float) {
+  const bool is_large = key_dim > 128;
+  if (is_general) return {2, is_large && bits == 16 ? 48 : 64, is_large ? 1 : 2, 2};
+  if (sums_in_float) return {2, key_dim == 64 ? 128 : 64, 2, 2};
+  if (key_dim == 256) return {2, 64, 1, 2};
+  if (is_large) return {2, 128, 1, 2};
+  if (bits == 8) return {key_dim == 64 ? 3 : 2, 128, 2, 3};
+  if (key_dim <= 64) return {3, 96, 2, 3};
+  return {2, 128, 2, 2};
+}
+
+template <int kKeyDim, int kValueDim, int kBits, bool kIsGeneral, bool kSumsInFloat = false>
+struct ChoosePrefillTile {
+  static constexpr PrefillShape kShape =
+      choose_prefill_shape(kKeyDim, kBits, kIsGeneral, kSumsInFloat);
+  using type = PrefillTile<kKeyDim, kValueDim, kShape.warpgroups, kShape.keys, kShape.query_buffers,
+                           kShape.stages, kSumsInFloat>;
 };
 
 }  // namespace tessera::kernels

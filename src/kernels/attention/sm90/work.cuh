@@ -112,12 +112,10 @@ __device__ bool make_work(const Sm90PrefillParams& p, int index, PrefillWork& wo
   return true;
 }
 
-// The blocks of keys of a tile, from the right to the left: what is masked comes early. Kept in
-// registers, two numbers in each.
+// The blocks of keys of a tile, from the right to the left: what is masked comes early.
 struct BlockWalk {
   short2 seen_begin, seen_end, full_begin, full_end;
 
-  BlockWalk() = default;
   __device__ explicit BlockWalk(const PrefillWork& work)
       : seen_begin(work.seen_begin),
         seen_end(work.seen_end),
