@@ -229,7 +229,7 @@ def parse_options():
 
 def dtype_of(workload):
     """What a workload is stated for."""
-    return {"prefill/short": "f16", "prefill/e4m3": "e4m3"}.get(workload, "bf16")
+    return "e4m3" if "e4m3" in workload else "f16" if workload == "prefill/short" else "bf16"
 
 
 def listed(options):

@@ -39,7 +39,7 @@ class Case:
     """One shape: its input sets, and calls on one of them."""
 
     KNOWN = {"batch", "q_len", "kv_len", "heads", "kv_heads", "d", "dv", "causal"}
-    KNOWN |= {"left", "page", "intervals", "scales"}
+    KNOWN |= {"left", "page", "intervals", "scales", "float_sums"}
 
     def __init__(self, shape, key):
         unknown = set(shape) - self.KNOWN
@@ -53,6 +53,7 @@ class Case:
         self.kv_heads, self.dv = shape.get("kv_heads", self.heads), shape.get("dv", self.d)
         self.left, self.page = shape.get("left", -1), shape.get("page", 0)
         self.has_intervals = bool(shape.get("intervals"))
+        self.sums_in_float = bool(shape.get("float_sums"))
         self.causal = bool(shape.get("causal")) or self.has_intervals
 
     def flops(self):
@@ -127,7 +128,8 @@ class Case:
             given = {name: s[name] for name in names if name in s}
             with tessera.using(row=row) if row else nullcontext():
                 return tessera.attention_prefill(
-                    s["q"], s["k"], s["v"], causal=is_causal, window=window, **given
+                    s["q"], s["k"], s["v"], causal=is_causal, window=window,
+                    sums_in_float=self.sums_in_float, **given
                 )
 
         return run

@@ -58,6 +58,8 @@ std::vector<Shape> mask_shapes(Dims dims) {
           // More tiles than a GPU has blocks, so that each block takes several.
           shape_of({70, 130, 65}, {4, 1}, dims, {{"causal", 1}, {"lse", 1}}),
           shape_of({70, 140, 140}, {4, 1}, dims, {{"causal", 1}, {"ragged", 1}, {"lens", 1}}),
+          // Few rows of a tile, whose other warpgroups have nothing to do for many blocks of keys.
+          shape_of({140, 17, 500}, {3, 1}, dims),
           shape_of({1, 300, 300}, {2, 1}, dims, {{"causal", 1}, {"left", 64}}),
           shape_of({1, 200, 300}, {2, 1}, dims, {{"causal", 1}, {"left", 0}}),
           shape_of({1, 100, 300}, {2, 1}, dims, {{"left", 100}}),
@@ -163,6 +165,29 @@ std::vector<Shape> interval_shapes() {
   return shapes;
 }
 
+// With sums in float, and other sizes.
+std::vector<Shape> e4m3_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t d : {128, 64, 256}) {
+    const Shape full =
+        shape_of({1, kTokens, kTokens}, {2048 / d, 2048 / d}, {d, d}, {{"scales", 1}});
+    append(shapes, {full, with_value(full, "causal", 1)});
+    if (d > 128) continue;
+    const Shape in_float = with_value(full, "float_sums", 1);
+    append(shapes, {in_float, with_value(in_float, "causal", 1)});
+  }
+  return shapes;
+}
+
+std::vector<Shape> size_shapes() {
+  std::vector<Shape> shapes;
+  for (const Dims dims : {Dims{96, 96}, Dims{192, 128}, Dims{32, 64}}) {
+    const Shape full = shape_of({4, 4096, 4096}, {16, 16}, dims);
+    append(shapes, {full, with_value(full, "causal", 1)});
+  }
+  return shapes;
+}
+
 std::vector<Shape> type_shapes() {
   return {shape_of({2, 1024, 1024}, {16, 16}, {128, 128}, {{"causal", 1}}),
           shape_of({2, 1024, 1024}, {16, 16}, {64, 64})};
@@ -181,6 +206,7 @@ std::vector<Shape> attention_test_shapes() {
     append(shapes, layout_shapes(dims));
     append(shapes, feature_shapes(dims));
   }
+  append(shapes, {shape_of({140, 17, 500}, {3, 1}, {96, 96})});
   // Sizes for which no kernel is made, some of which a larger one may take.
   append(shapes, {shape_of({2, 33, 33}, {2, 1}, {40, 24}, {{"causal", 1}}),
                   shape_of({2, 65, 65}, {2, 1}, {80, 80}, {{"causal", 1}}),
@@ -196,6 +222,8 @@ std::vector<Workload> attention_workloads() {
           {"prefill/llama8b", llama8b_shapes()},
           {"prefill/short", {shape_of({16, 512, 512}, {32, 32}, {64, 64})}},
           {"prefill/e4m3", square_shapes(128, true)},
+          {"prefill/e4m3_more", e4m3_shapes()},
+          {"prefill/sizes", size_shapes()},
           {"prefill/paged", paged_shapes()},
           {"prefill/window", window_shapes()},
           {"prefill/intervals", interval_shapes()},

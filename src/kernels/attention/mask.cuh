@@ -46,6 +46,20 @@ struct TileKeys {
     if (!has0 || !has1) return has1 ? any[1] : any[0];
     return {min(any[0].begin, any[1].begin), max(any[0].end, any[1].end)};
   }
+  __device__ static TileKeys of_no_rows() {
+    return {{{kUnbounded, 0}, {kUnbounded, 0}}, {{0, kUnbounded}, {0, kUnbounded}}};
+  }
+  // With those of more rows.
+  __device__ void join(const TileKeys& other) {
+    TESSERA_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const KeyRange more = other.any[i];
+      if (more.begin < more.end) {
+        any[i] = {min(any[i].begin, more.begin), max(any[i].end, more.end)};
+      }
+      all[i] = all[i].cut(other.all[i]);
+    }
+  }
   __device__ BlockKind kind(KeyRange block) const {
     if (all[0].holds(block) || all[1].holds(block)) return BlockKind::full;
     return any[0].meets(block) || any[1].meets(block) ? BlockKind::mixed : BlockKind::empty;
@@ -80,17 +94,10 @@ __device__ inline TileKeys tile_keys(const MaskParams& mask, const Sequence& s, 
     return {{{low.begin, high.end}, {0, 0}}, {{high.begin, low.end}, {0, 0}}};
   }
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  TileKeys tile{{{kUnbounded, 0}, {kUnbounded, 0}}, {{0, kUnbounded}, {0, kUnbounded}}};
+  TileKeys tile = TileKeys::of_no_rows();
   for (int row = first + lane; row <= last; row += 32) {
     const RowKeys keys = row_keys(mask, s, row);
-    TESSERA_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const KeyRange range = keys.ranges[i];
-      if (range.begin < range.end) {
-        tile.any[i] = {min(tile.any[i].begin, range.begin), max(tile.any[i].end, range.end)};
-      }
-      tile.all[i] = tile.all[i].cut(range);
-    }
+    tile.join({{keys.ranges[0], keys.ranges[1]}, {keys.ranges[0], keys.ranges[1]}});
   }
   TESSERA_UNROLL
   for (int i = 0; i < 2; ++i) {

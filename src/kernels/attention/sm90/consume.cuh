@@ -2,13 +2,14 @@
 // exponentials.
 // SPDX-License-Identifier: MIT
 //
-// Two overlaps. Within a warpgroup the scores of the next block are computed together with the
-// products of this one, and the softmax of the former runs under the latter. Between warpgroups a
-// token goes round: who has it issues products, and the others have the exponential unit meanwhile.
-// Neither stops at the end of a tile: the last products of one are followed at once by the first
-// scores of the next, and results are stored under these.
+// Two overlaps. Between warpgroups a token goes round: who has it issues the scores of its next
+// block and the products of this one, and the others have the exponential unit meanwhile. Within a
+// warpgroup, where there are but two, the softmax of the next block runs under the products of this
+// one. Neither stops at the end of a tile: the last products of one are followed at once by the
+// first scores of the next, and results are stored under these.
 #pragma once
 
+#include "kernels/attention/sm90/flow.cuh"
 #include "kernels/attention/sm90/produce.cuh"
 #include "kernels/attention/sm90/softmax.cuh"
 #include "kernels/attention/sm90/store.cuh"
@@ -154,14 +155,25 @@ struct PrefillConsumer {
     if (!Shared::kTurnsV && p.zeroes_v && !is_full) clear_unseen(work, block);
   }
 
-  // Where a warpgroup is in its tile.
-  struct Flow {
-    const PrefillWork* work;
-    int block;  // whose weights there are
-    int next;   // negative: none
-    bool is_full;
-    bool is_first;
-  };
+  using Flow = TileFlow<Tile>;
+
+  // From the tile's first block, whose scores are there, to the first that the warpgroup sees. The
+  // turns are taken as the others take theirs.
+  __device__ __forceinline__ void skip_unseen(Scores& s, Flow& flow) {
+    while (flow.skips()) {
+      rings.values().consumer_wait(v_state);
+      release_v();
+      rings.k.consumer_wait(k_state);
+      take_turn();
+      tile::ptx::wgmma_fence();
+      start_scores(s);
+      pass_turn();
+      flow.step();
+      tile::ptx::wgmma_wait_group<0>();
+      tile::ptx::wgmma_hold(s);
+      release_k();
+    }
+  }
 
   // From one block to the next: starts its scores and the products of this one, and weighs the
   // former under the latter.
@@ -176,20 +188,28 @@ struct PrefillConsumer {
     start_products(o, weights, accumulates(flow));
     pass_turn();
     const bool was_first = flow.is_first;
-    flow.block = flow.next;
-    const BlockWalk walk(*flow.work);
-    flow.next = walk.before(flow.block);
-    flow.is_full = walk.is_full(flow.block);
+    flow.step();
     flow.is_first = false;
-    tile::ptx::wgmma_wait_group<1>();
-    tile::ptx::wgmma_hold(s);
-    release_k();
-    const bool rescales = softmax.weigh(s, next_weights, *flow.work, flow.block, flow.is_full);
-    tile::ptx::wgmma_wait_group<0>();
-    tile::ptx::wgmma_hold(o);
-    release_v();
-    add_up(o, total, was_first);
-    if (rescales) softmax.rescale(sums(o, total));
+    if constexpr (Tile::kOverlaps) {
+      tile::ptx::wgmma_wait_group<1>();
+      tile::ptx::wgmma_hold(s);
+      release_k();
+      const bool rescales = softmax.weigh(s, next_weights, *flow.work, flow.block, flow.is_full);
+      tile::ptx::wgmma_wait_group<0>();
+      tile::ptx::wgmma_hold(o);
+      release_v();
+      add_up(o, total, was_first);
+      if (rescales) softmax.rescale(sums(o, total));
+    } else {
+      tile::ptx::wgmma_wait_group<0>();
+      tile::ptx::wgmma_hold(s);
+      tile::ptx::wgmma_hold(o);
+      release_k();
+      release_v();
+      add_up(o, total, was_first);
+      const bool rescales = softmax.weigh(s, next_weights, *flow.work, flow.block, flow.is_full);
+      if (rescales) softmax.rescale(sums(o, total));
+    }
   }
 
   // Sums over blocks: in the accumulators, or beside them.
@@ -242,9 +262,16 @@ struct PrefillConsumer {
     store_rows(work, o, ends);
   }
 
+  // The place of a tile's queries, when its results have left it.
+  __device__ __forceinline__ void finish_store() {
+    if constexpr (!Shared::kStagesOut) return;
+    if (is_leader()) tile::ptx::bulk_wait_group_read<0>();
+    release_q();
+  }
+
   __device__ void run() {
     if (warpgroup == Tile::kWarpgroups - 1) pass_turn();
-    Flow flow;
+    Flow flow{warpgroup};
     const PrefillWork* first = next_seen();
     if (first == nullptr) return;
     Scores s;
@@ -258,13 +285,18 @@ struct PrefillConsumer {
     tile::ptx::wgmma_fence();
     start_scores(s);
     pass_turn();
-    begin(flow, first);
+    flow.begin(first);
     tile::ptx::wgmma_wait_group<0>();
     tile::ptx::wgmma_hold(s);
     release_k();
+    skip_unseen(s, flow);
     softmax.weigh_first(s, weights, *flow.work, flow.block, flow.is_full);
     while (true) {
       while (flow.next >= 0) {
+        if constexpr (!Tile::kOverlaps) {
+          advance(s, weights, weights, o, total, softmax, flow);
+          continue;
+        }
         advance(s, weights, next_weights, o, total, softmax, flow);
         // Two steps in turn save the moves, where there are registers for them.
         if (Tile::kQueryBuffers == 1 || flow.next < 0) {
@@ -299,7 +331,7 @@ struct PrefillConsumer {
       pass_turn();
       const PrefillWork* done = flow.work;
       const bool was_first = flow.is_first;
-      begin(flow, next_work);
+      flow.begin(next_work);
       tile::ptx::wgmma_wait_group<1>();
       tile::ptx::wgmma_hold(o);
       release_v();
@@ -309,27 +341,20 @@ struct PrefillConsumer {
       tile::ptx::wgmma_wait_group<0>();
       tile::ptx::wgmma_hold(s);
       release_k();
+      // Stores leave the place of their queries meanwhile. Who skips blocks may wait for the
+      // producer, and that one for the place.
+      const bool gives_early = flow.skips();
+      if (gives_early) finish_store();
+      skip_unseen(s, flow);
       softmax.weigh_first(s, weights, *flow.work, flow.block, flow.is_full);
-      if constexpr (Shared::kStagesOut) {
-        if (is_leader()) tile::ptx::bulk_wait_group_read<0>();
-        release_q();
-      }
+      if (!gives_early) finish_store();
     }
-  }
-
-  static __device__ __forceinline__ void begin(Flow& flow, const PrefillWork* work) {
-    flow.work = work;
-    const BlockWalk walk(*work);
-    flow.block = walk.first();
-    flow.next = walk.before(flow.block);
-    flow.is_full = walk.is_full(flow.block);
-    flow.is_first = true;
   }
 
   // The next tile that sees a key; those that see none are done on the way.
   __device__ const PrefillWork* next_seen() {
     const PrefillWork* work = take_work();
-    while (work != nullptr && BlockWalk(*work).first() < 0) {
+    while (work != nullptr && work->blocks.first() < 0) {
       const Out zeros = {};
       store_rows(*work, zeros, unseen_ends(p, *work));
       finish_work(work);

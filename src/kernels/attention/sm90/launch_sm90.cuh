@@ -43,6 +43,9 @@ inline bool is_uneven(const AttentionMask& mask) {
   return (mask.right >= 0 && mask.left < 0) || mask.intervals.data != nullptr;
 }
 
+// Boxes of fewer rows are so many that twice as many warps load them, where warps are left.
+inline constexpr int kFewRows = 64;
+
 template <class T, class Tile, bool kIsGeneral>
 void launch_prefill(const AttentionArgs& args, const Context& ctx) {
   Sm90PrefillParams p{};
@@ -50,6 +53,8 @@ void launch_prefill(const AttentionArgs& args, const Context& ctx) {
   if (args.q.num_elements() == 0) return;
   const bool is_paged_kv = is_paged(args);
   p.box_rows = is_paged_kv ? std::gcd(p.common.page_size, Tile::kKeys) : Tile::kKeys;
+  const bool has_small_boxes = is_paged_kv && p.box_rows < kFewRows;
+  p.num_loaders = has_small_boxes && !PrefillShared<T, Tile>::kTurnsV ? 2 : 1;
   p.log2_page_size = is_paged_kv ? std::countr_zero(static_cast<unsigned>(args.k.size(1))) : 0;
   p.num_pages = is_paged_kv ? static_cast<int>(args.k.size(0)) : 0;
   p.q = slab_map(args.q, Tile::kRows);

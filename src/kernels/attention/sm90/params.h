@@ -20,6 +20,7 @@ struct Sm90PrefillParams {
   int num_pages;  // paged: a page number no page has
   int log2_page_size;
   int box_rows;      // of k and v; a block of keys is a whole number of boxes
+  int num_loaders;   // warps that load k, and as many v
   int group;         // heads, of all sequences, whose tiles are walked before those of the next
   bool is_out_bf16;  // else f16; asked of 8-bit inputs alone
   bool zeroes_v;     // rows of v that nobody sees may hold anything

@@ -18,17 +18,24 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   // By way of a shuffle the compiler learns that a warp agrees on it, and keeps the descriptors
   // that depend on it in uniform registers, where wgmma wants them.
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  if (threadIdx.x == 0) rings.init();
+  if (threadIdx.x == 0) rings.init(p.num_loaders);
   __syncthreads();
   if (warp < 4) {
     tile::ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (warp == 0) {
-      PrefillProducer<T, Tile>{p, shared, rings, lane}.run();
+      PrefillProducer<T, Tile>{p, shared, rings, 0, lane}.run();
     } else if constexpr (Shared::kTurnsV) {
       PrefillTurner<T, Tile>{p, shared, rings, warp - 1, lane}.run();
     } else if (warp == 1) {
-      PrefillProducer<T, Tile>{p, shared, rings, lane}.run_values();
+      PrefillProducer<T, Tile>{p, shared, rings, 0, lane}.template run_beside<false>();
+    } else if (p.num_loaders == 2) {
+      PrefillProducer<T, Tile> producer{p, shared, rings, 1, lane};
+      if (warp == 2) {
+        producer.template run_beside<true>();
+      } else {
+        producer.template run_beside<false>();
+      }
     }
   } else {
     tile::ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();

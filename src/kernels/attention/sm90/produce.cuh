@@ -1,4 +1,4 @@
-// Who fills shared memory: one or two warps, by the copy engine, a lane a box.
+// Who fills shared memory: one to four warps, by the copy engine, a lane a box.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,13 +8,15 @@
 
 namespace tessera::kernels {
 
-// What one lane loads of every block of k, or of v: one box, at the same place of each stage.
+// What one lane loads of every block of k, or of v: one box, at the same place of each stage. Where
+// two warps load, they take turns in the boxes.
 template <int kSlabs>
 struct LaneBox {
   int slab;
   int key;  // of the block; beyond its last: the lane loads nothing
 
-  __device__ LaneBox(int lane, int box_rows) : slab(lane % kSlabs), key(lane / kSlabs * box_rows) {}
+  __device__ LaneBox(const Sm90PrefillParams& p, int warp, int lane)
+      : slab(lane % kSlabs), key((lane / kSlabs * p.num_loaders + warp) * p.box_rows) {}
 };
 
 // One warp feeds several warpgroups, so every instruction counts: nothing is divided in its loop.
@@ -30,9 +32,10 @@ struct PrefillProducer {
   const Sm90PrefillParams& p;
   Shared& shared;
   PrefillRings<T, Tile>& rings;
+  int warp;  // of those that load the same blocks
   int lane;
-  LaneBox<Shared::kKeySlabs> k_box{lane, p.box_rows};
-  LaneBox<Shared::kValueSlabs> v_box{lane, p.box_rows};
+  LaneBox<Shared::kKeySlabs> k_box{p, warp, lane};
+  LaneBox<Shared::kValueSlabs> v_box{p, warp, lane};
   tile::PipelineState<Tile::kQueryBuffers> q_state = {};
   tile::PipelineState<Tile::kStages> k_state = {};
   tile::PipelineState<Tile::kStages> v_state = {};
@@ -77,7 +80,7 @@ struct PrefillProducer {
     const int key = block * Tile::kKeys + box.key;
     const int page = box.key < Tile::kKeys ? page_of(table, stride, work, key) : 0;
     ring.producer_acquire(state);
-    if (lane == 0) ring.producer_expect(state, Tile::kKeys * kSlabs * kSlabBytes);
+    if (warp == 0 && lane == 0) ring.producer_expect(state, Tile::kKeys * kSlabs * kSlabBytes);
     __syncwarp();
     if (box.key < Tile::kKeys) {
       tile::ptx::tensor_load(
@@ -104,7 +107,7 @@ struct PrefillProducer {
     ++round;
     __syncwarp();
     if (lane == 0) rings.work.producer_commit(work_state);
-    if (is_work && BlockWalk(work).first() >= 0) load_q(work);
+    if (is_work && work.blocks.first() >= 0) load_q(work);
     work_state.advance();
     return is_work;
   }
@@ -129,12 +132,12 @@ struct PrefillProducer {
         slot = (slot + 1) % kWorkSlots;
         is_prepared = false;
         count = 0;
-        block = BlockWalk(shared.works[slot]).first();
+        block = shared.works[slot].blocks.first();
         if (block < 0) continue;
         load_k(shared.works[slot], block);
       }
       const PrefillWork& work = shared.works[slot];
-      const int next = BlockWalk(work).before(block);
+      const int next = work.blocks.before(block);
       if (next >= 0) load_k(work, next);
       if constexpr (Shared::kTurnsV) load_v(work, block);
       block = next;
@@ -144,15 +147,20 @@ struct PrefillProducer {
   }
 
   // One more warp: the values. Of small pages there are many boxes in a block, and issuing them is
-  // what takes the time.
-  __device__ void run_values() {
+  // what takes the time: then two warps share the keys, and two the values.
+  template <bool kLoadsKeys>
+  __device__ void run_beside() {
     tile::wait_for_previous(Sm90{});
     while (true) {
       rings.work.consumer_wait(work_state);
       const PrefillWork& work = shared.works[work_state.index];
       if (work.head < 0) return;
-      for (int block = BlockWalk(work).first(); block >= 0; block = BlockWalk(work).before(block)) {
-        load_v(work, block);
+      for (int block = work.blocks.first(); block >= 0; block = work.blocks.before(block)) {
+        if constexpr (kLoadsKeys) {
+          load_k(work, block);
+        } else {
+          load_v(work, block);
+        }
       }
       __syncwarp();
       if (lane == 0) rings.work.consumer_release(work_state);

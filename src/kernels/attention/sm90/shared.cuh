@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/attention/sequence.cuh"
 #include "kernels/attention/sm90/tile.h"
 #include "tile/pipeline.cuh"
 
@@ -16,8 +17,34 @@ namespace tessera::kernels {
 inline constexpr int kSlabBytes = 128;
 constexpr int num_slabs(int row_bytes) { return (row_bytes + kSlabBytes - 1) / kSlabBytes; }
 
+// The blocks of keys that some rows see, per range of the mask (mask.cuh). They are walked from the
+// right to the left: what is masked comes early.
+struct alignas(16) BlockRanges {
+  short2 seen_begin;  // some row sees a key
+  short2 seen_end;
+  short2 full_begin;  // every row sees all keys
+  short2 full_end;
+
+  // The last block before `block`; negative: none.
+  __device__ int before(int block) const {
+    const int last_x = min(block, seen_end.x) - 1;
+    const int last_y = min(block, seen_end.y) - 1;
+    return max(last_x >= seen_begin.x ? last_x : -1, last_y >= seen_begin.y ? last_y : -1);
+  }
+  __device__ int first() const { return before(kUnbounded); }
+  __device__ bool has(int block) const {
+    return (block >= seen_begin.x && block < seen_end.x) ||
+           (block >= seen_begin.y && block < seen_end.y);
+  }
+  __device__ bool is_full(int block) const {
+    return (block >= full_begin.x && block < full_end.x) ||
+           (block >= full_begin.y && block < full_end.y);
+  }
+};
+
 // A tile of queries as the producer hands it to the consumers. Ranges of keys are per range of the
-// mask (mask.cuh), ranges of blocks likewise.
+// mask.
+inline constexpr int kMaxWarpgroups = 4;
 struct PrefillWork {
   int sequence;
   int head;  // negative: no more work
@@ -30,10 +57,8 @@ struct PrefillWork {
   int kv_len;
   int any_begin[2];  // keys
   int any_end[2];
-  alignas(16) short2 seen_begin;  // blocks that some row sees a key of
-  short2 seen_end;
-  short2 full_begin;  // blocks that every row sees whole
-  short2 full_end;
+  BlockRanges blocks;
+  BlockRanges of_warpgroup[kMaxWarpgroups];  // of its 64 rows
 };
 inline constexpr int kWorkSlots = 4;
 
@@ -92,12 +117,13 @@ struct PrefillRings {
         work(shared.work_barriers) {}
 
   // One thread.
-  __device__ void init() {
+  __device__ void init(int num_loaders) {
     q.init(1, Tile::kWarpgroups);
     k.init(1, Tile::kWarpgroups);
     v.init(1, Shared::kTurnsV ? 1 : Tile::kWarpgroups);
     turned.init(1, Tile::kWarpgroups);
-    work.init(1, Tile::kWarpgroups + 1);  // and who loads or turns values
+    // Who else walks the works: who turns values; or who loads them, and who helps both loaders.
+    work.init(1, Tile::kWarpgroups + (Shared::kTurnsV ? 1 : 2 * num_loaders - 1));
   }
 
   // What the consumers of v wait for and give back.

@@ -19,11 +19,20 @@ struct PrefillTile {
   static constexpr int kQueryBuffers = kQueryBuffers_;
   static constexpr int kStages = kStages_;  // of k, and of v
   static constexpr bool kSumsInFloat = kSumsInFloat_;
-  static constexpr int kThreads = 128 * (kWarpgroups_ + 1);
-  // A scheduler's registers go to the warps it has in turn: what the producers give away, the
-  // consumers get.
-  static constexpr int kProducerRegisters = kWarpgroups_ == 3 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kWarpgroups_ == 3 ? 160 : 232;
+  // Whether a warpgroup takes the exponentials of one block under its own products of the one
+  // before. That needs the weights of two blocks in registers; three or four warpgroups have longer
+  // blocks or more rows instead, and work under each other's products.
+  static constexpr bool kOverlaps = kWarpgroups == 2;
+  // Whether a warpgroup leaves out blocks that only others of the tile see: tiles of many rows have
+  // such blocks where masks begin.
+  static constexpr bool kSkipsBlocks = kWarpgroups > 2;
+  static constexpr int kThreads = 128 * (kWarpgroups + 1);
+  // A block starts with as many registers for each thread as all can have; what the producers give
+  // away, the consumers get.
+  static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kProducerRegisters = kWarpgroups == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters =
+      (kStartRegisters * (kWarpgroups + 1) - kProducerRegisters) / kWarpgroups / 8 * 8;
   static_assert(kKeys % 16 == 0 && kKeys <= 256 && kValueDim % 32 == 0);
 };
 
@@ -36,17 +45,19 @@ struct PrefillShape {
 };
 
 // A general instance changes scores or drops weights, for which it needs registers, as does one
-// that sums FP8 products in float. 8-bit scores are half as long in the making: deeper rings hide
-// the turning of values.
+// that sums FP8 products in float. Where exponentials take longer than products, with small heads
+// and 8-bit ones, more warpgroups keep their unit busy.
 constexpr PrefillShape choose_prefill_shape(int key_dim, int bits, bool is_general,
                                             bool sums_in_float) {
   const bool is_large = key_dim > 128;
   if (is_general) return {2, is_large && bits == 16 ? 48 : 64, is_large ? 1 : 2, 2};
-  if (sums_in_float) return {2, key_dim == 64 ? 128 : 64, 2, 2};
-  if (key_dim == 256) return {2, 64, 1, 2};
+  if (sums_in_float) return {2, key_dim == 64 ? 128 : 96, 2, 3};
+  if (key_dim == 256) return {2, bits == 8 ? 96 : 64, 1, 2};
   if (is_large) return {2, 128, 1, 2};
-  if (bits == 8) return {key_dim == 64 ? 3 : 2, 128, 2, 3};
-  if (key_dim <= 64) return {3, 96, 2, 3};
+  if (key_dim <= 64 && bits == 16) return {4, 64, 2, 6};
+  if (key_dim <= 64) return {3, 128, 2, 3};
+  if (bits == 8) return {3, 96, 2, 3};
+  if (key_dim == 96) return {3, 80, 2, 3};
   return {2, 128, 2, 2};
 }
 

@@ -33,44 +33,49 @@ struct PrefillTurner {
   tile::PipelineState<kWorkSlots> work_state = {};
   tile::PipelineState<Tile::kStages> state = {};
 
-  // Parts are 16 keys of 32 elements. A warp takes every third, four at a time, so that they do not
-  // wait for each other. Where a lane's bytes lie differs between parts by whole rows and chunks.
+  // Parts are 16 keys of 32 elements. A warp takes every third row of parts and a few of its parts
+  // at once, so that they do not wait for each other. Where a lane's bytes lie is worked out once:
+  // from there, other keys are whole rows away and other elements are chunks, told by some bits.
   static constexpr int kKeyParts = Tile::kKeys / 16;
-  static constexpr int kParts = kKeyParts * (Tile::kValueDim / 32);
-  static constexpr int kAtOnce = kParts < 24 ? 2 : 4;
+  static constexpr int kElementParts = Tile::kValueDim / 32;
+  static constexpr int kAtOnce = kElementParts < 4 ? kElementParts : 4;
+  static constexpr int kPartsOfSlab = kSlabBytes / 32;
 
-  __device__ __forceinline__ uint32_t source(uint32_t from, int part) const {
+  __device__ uint32_t source_of_lane() const {
     const tile::MatrixRow at = tile::matrix_row_16x32(lane);
-    const int byte = 32 * (part / kKeyParts) + at.byte;
-    const int row = 16 * (part % kKeyParts) + at.row;
-    return from + static_cast<uint32_t>(byte / kSlabBytes * Tile::kKeys * kSlabBytes) +
-           tile::swizzled(tile::Swizzle::b128,
-                          static_cast<uint32_t>(row * kSlabBytes + byte % kSlabBytes));
+    return tile::swizzled(tile::Swizzle::b128,
+                          static_cast<uint32_t>(at.row * kSlabBytes + at.byte));
   }
-  __device__ __forceinline__ uint32_t target(uint32_t to, int part) const {
-    const int row = 32 * (part / kKeyParts) + lane;
-    const int key = 16 * (part % kKeyParts);
-    return to + tile::slab_offset(tile::Swizzle::b128, Tile::kValueDim, row, key);
+  // Of the element's part; `lane_source` is where its first one lies.
+  static __device__ __forceinline__ uint32_t source(uint32_t lane_source, int element_part) {
+    return (lane_source ^ (32 * (element_part % kPartsOfSlab))) +
+           element_part / kPartsOfSlab * Tile::kKeys * kSlabBytes;
   }
 
   __device__ __forceinline__ void turn_parts(uint32_t from, uint32_t to) const {
+    const uint32_t lane_target =
+        tile::swizzled(tile::Swizzle::b128, static_cast<uint32_t>(lane * kSlabBytes));
+    from += source_of_lane();
 #pragma unroll 1
-    for (int first = 0; first < kParts; first += kWarps * kAtOnce) {
-      uint32_t pairs[kAtOnce][4];
+    for (int part = warp; part < kKeyParts; part += kWarps) {
+      const uint32_t lane_source = from + part * 16 * kSlabBytes;
+      const uint32_t target = to + part / 8 * Tile::kValueDim * kSlabBytes +
+                              (lane_target ^ static_cast<uint32_t>(part % 8 * 16));
       TESSERA_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int part = first + kWarps * i + warp;
-        if (part < kParts) tile::ptx::ldmatrix_trans(pairs[i], source(from, part));
-      }
-      TESSERA_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int part = first + kWarps * i + warp;
-        if (part >= kParts) continue;
-        const uint32_t words[4] = {__byte_perm(pairs[i][0], pairs[i][1], 0x6420),
-                                   __byte_perm(pairs[i][0], pairs[i][1], 0x7531),
-                                   __byte_perm(pairs[i][2], pairs[i][3], 0x6420),
-                                   __byte_perm(pairs[i][2], pairs[i][3], 0x7531)};
-        tile::ptx::stmatrix(target(to, part), words);
+      for (int first = 0; first < kElementParts; first += kAtOnce) {
+        uint32_t pairs[kAtOnce][4];
+        TESSERA_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          tile::ptx::ldmatrix_trans(pairs[i], source(lane_source, first + i));
+        }
+        TESSERA_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const uint32_t words[4] = {__byte_perm(pairs[i][0], pairs[i][1], 0x6420),
+                                     __byte_perm(pairs[i][0], pairs[i][1], 0x7531),
+                                     __byte_perm(pairs[i][2], pairs[i][3], 0x6420),
+                                     __byte_perm(pairs[i][2], pairs[i][3], 0x7531)};
+          tile::ptx::stmatrix(target + (first + i) * 32 * kSlabBytes, words);
+        }
       }
     }
   }
@@ -79,10 +84,14 @@ struct PrefillTurner {
   __device__ void clear_unseen(const PrefillWork& work, int block, uint32_t from) const {
     const KeyRange any[2] = {{work.any_begin[0], work.any_end[0]},
                              {work.any_begin[1], work.any_end[1]}};
-    for (int part = warp; part < kParts; part += kWarps) {
-      const int key = block * Tile::kKeys + 16 * (part % kKeyParts) + lane % 16;
+    const uint32_t lane_source = from + source_of_lane();
+    for (int part = warp; part < kKeyParts; part += kWarps) {
+      const int key = block * Tile::kKeys + 16 * part + lane % 16;
       if (any[0].has(key) || any[1].has(key)) continue;
-      tile::ptx::store_shared(source(from, part), uint4{0, 0, 0, 0});
+      for (int element_part = 0; element_part < kElementParts; ++element_part) {
+        tile::ptx::store_shared(source(lane_source + part * 16 * kSlabBytes, element_part),
+                                uint4{0, 0, 0, 0});
+      }
     }
     __syncwarp();
   }
@@ -107,9 +116,9 @@ struct PrefillTurner {
       rings.work.consumer_wait(work_state);
       const PrefillWork& work = shared.works[work_state.index];
       if (work.head < 0) return;
-      const BlockWalk walk(work);
-      for (int block = walk.first(); block >= 0; block = walk.before(block)) {
-        turn(work, block, walk.is_full(block));
+      const BlockRanges& blocks = work.blocks;
+      for (int block = blocks.first(); block >= 0; block = blocks.before(block)) {
+        turn(work, block, blocks.is_full(block));
       }
       tile::ptx::bar_sync(kBarrier, 32 * kWarps);
       if (warp == 0 && lane == 0) rings.work.consumer_release(work_state);

@@ -66,8 +66,24 @@ __device__ TilePlace ragged_place(const Sm90PrefillParams& p, int index) {
   return {p.common.batch, 0, 0};
 }
 
-__device__ inline void set(short2& pair, int i, int value) {
-  (i == 0 ? pair.x : pair.y) = static_cast<int16_t>(value);
+// Ranges of keys as ranges of blocks.
+template <int kKeys>
+__device__ BlockRanges block_ranges(const TileKeys& keys) {
+  const auto pair = [](int x, int y) {
+    return short2{static_cast<int16_t>(x), static_cast<int16_t>(y)};
+  };
+  int seen_begin[2], seen_end[2], full_begin[2], full_end[2];
+  TESSERA_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const bool is_seen = keys.any[i].begin < keys.any[i].end;
+    const bool is_full = keys.all[i].begin < keys.all[i].end;
+    seen_begin[i] = is_seen ? keys.any[i].begin / kKeys : 0;
+    seen_end[i] = is_seen ? divide_up(keys.any[i].end, kKeys) : 0;
+    full_begin[i] = is_full ? divide_up(keys.all[i].begin, kKeys) : 0;
+    full_end[i] = is_full ? keys.all[i].end / kKeys : 0;
+  }
+  return {pair(seen_begin[0], seen_begin[1]), pair(seen_end[0], seen_end[1]),
+          pair(full_begin[0], full_begin[1]), pair(full_end[0], full_end[1])};
 }
 
 // By a warp, into shared memory. False: none is left.
@@ -84,13 +100,26 @@ __device__ bool make_work(const Sm90PrefillParams& p, int index, PrefillWork& wo
     return false;
   }
   const Sequence s = sequence_of(p.common, at.sequence);
-  const int first = at.m_tile * Tile::kRows;
-  const TileKeys keys = tile_keys(p.common.mask, s, first, min(first + Tile::kRows, s.q_len) - 1);
+  const int first_row = at.m_tile * Tile::kRows;
+  constexpr int kParts = Tile::kSkipsBlocks ? Tile::kWarpgroups : 1;
+  constexpr int kPartRows = Tile::kRows / kParts;
+  TileKeys keys = TileKeys::of_no_rows();
+#pragma unroll 1
+  for (int w = 0; w < kParts; ++w) {
+    const int first = first_row + kPartRows * w;
+    BlockRanges blocks{};
+    if (first < s.q_len) {
+      const TileKeys part = tile_keys(p.common.mask, s, first, min(first + kPartRows, s.q_len) - 1);
+      keys.join(part);
+      blocks = block_ranges<Tile::kKeys>(part);
+    }
+    if (is_writer) work.of_warpgroup[w] = blocks;
+  }
   if (!is_writer) return true;
   work.sequence = at.sequence;
   work.head = at.head;
   work.kv_head = at.head / (p.common.num_heads / p.common.num_kv_heads);
-  work.first_row = first;
+  work.first_row = first_row;
   work.kv_begin = s.kv_begin;
   work.kv_batch = p.common.kv_starts != nullptr ? 0 : at.sequence;
   work.q_begin = s.q_begin;
@@ -98,41 +127,11 @@ __device__ bool make_work(const Sm90PrefillParams& p, int index, PrefillWork& wo
   work.kv_len = s.kv_len;
   TESSERA_UNROLL
   for (int i = 0; i < 2; ++i) {
-    const KeyRange any = keys.any[i];
-    const KeyRange all = keys.all[i];
-    const bool is_seen = any.begin < any.end;
-    work.any_begin[i] = any.begin;
-    work.any_end[i] = any.end;
-    const bool is_full = all.begin < all.end;
-    set(work.seen_begin, i, is_seen ? any.begin / Tile::kKeys : 0);
-    set(work.seen_end, i, is_seen ? divide_up(any.end, Tile::kKeys) : 0);
-    set(work.full_begin, i, is_full ? divide_up(all.begin, Tile::kKeys) : 0);
-    set(work.full_end, i, is_full ? all.end / Tile::kKeys : 0);
+    work.any_begin[i] = keys.any[i].begin;
+    work.any_end[i] = keys.any[i].end;
   }
+  work.blocks = block_ranges<Tile::kKeys>(keys);
   return true;
 }
-
-// The blocks of keys of a tile, from the right to the left: what is masked comes early.
-struct BlockWalk {
-  short2 seen_begin, seen_end, full_begin, full_end;
-
-  __device__ explicit BlockWalk(const PrefillWork& work)
-      : seen_begin(work.seen_begin),
-        seen_end(work.seen_end),
-        full_begin(work.full_begin),
-        full_end(work.full_end) {}
-
-  // The last block before `block`; negative: none.
-  __device__ int before(int block) const {
-    const int last_x = min(block, seen_end.x) - 1;
-    const int last_y = min(block, seen_end.y) - 1;
-    return max(last_x >= seen_begin.x ? last_x : -1, last_y >= seen_begin.y ? last_y : -1);
-  }
-  __device__ int first() const { return before(kUnbounded); }
-  __device__ bool is_full(int block) const {
-    return (block >= full_begin.x && block < full_end.x) ||
-           (block >= full_begin.y && block < full_end.y);
-  }
-};
 
 }  // namespace tessera::kernels
