@@ -50,26 +50,45 @@ def number(value, digits):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def error_text(result):
+    """Against float64 on normal data, and in brackets the library's that is compared with."""
+    found = result.get("errors", {}).get("normal", {})
+    ours, cudnn = found.get("tessera"), found.get("cudnn")
+    return None if ours is None else f"{ours:.1e}" + (f" ({cudnn:.1e})" if cudnn else "")
+
+
+HIGH_TFLOPS = 100  # what reaches it is a matter of the tensor cores
+
+
+def optional_columns(results):
+    """{name: text of a result or None} of the columns that any of them has something in."""
+    columns = {
+        "TB/s": lambda r: number(r["tbs"], 2),
+        "% of floor": lambda r: number(r["percent_of_floor"], 1),
+        "mJ": lambda r: number(None if r.get("joules") is None else r["joules"] * 1e3, 3),
+        "host us": lambda r: number(r.get("host_us"), 2),
+        "error (cuDNN's)": lambda r: error_text(r) or "-",
+    }
+    if any((r.get("tflops") or 0) >= HIGH_TFLOPS for r in results):
+        columns = {"TFLOPS": lambda r: number(r.get("tflops"), 0)} | columns
+    return {name: text for name, text in columns.items() if any(text(r) != "-" for r in results)}
+
+
 def results_table(results):
     """One line a result; a column for each peer that any of them has, and the ratio to the best."""
     peers = sorted({name for result in results for name in result.get("peers", {})})
-    has_host = any(result.get("host_us") is not None for result in results)
-    head = ["row", "shape", "us (p10-p90)", "TB/s", "% of floor", "mJ"]
-    head += ["host us"] if has_host else []
+    optional = optional_columns(results)
+    head = ["row", "shape", "us (p10-p90)", *optional]
     head += [f"{name} us" for name in peers] + (["best peer / ours"] if peers else [])
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for result in results:
         timed = result.get("peers", {})
-        joules = result.get("joules")
         cells = [
             f"`{result['row']}`",
             shape_text(result["shape"]),
             f"{result['us']:.2f} ({result['p10']:.2f}-{result['p90']:.2f})",
-            number(result["tbs"], 2),
-            number(result["percent_of_floor"], 1),
-            number(None if joules is None else joules * 1e3, 3),
         ]
-        cells += [number(result.get("host_us"), 2)] if has_host else []
+        cells += [text(result) for text in optional.values()]
         cells += [number(timed.get(name, {}).get("us"), 2) for name in peers]
         if peers:
             cells.append(number(min((p["ratio"] for p in timed.values()), default=None), 2))
@@ -79,11 +98,16 @@ def results_table(results):
 
 def provenance(data):
     ceilings = data["ceilings"]
-    matrix = ceilings.get("bf16_tflops")
-    return (
-        f"{data['gpu']}, driver {data['driver']}, CUDA {data['cuda']}, commit `{data['commit']}`, "
-        f"{data['date']}; ceilings of the run: read {number(ceilings['read_tbs'], 2)} TB/s, "
-        f"copy {number(ceilings['copy_tbs'], 2)} TB/s, bf16 {number(matrix, 0)} TFLOPS.\n"
+    text = f"{data['gpu']}, driver {data['driver']}, CUDA {data['cuda']}, "
+    if data.get("torch"):
+        text += f"PyTorch {data['torch']}, cuDNN {data['cudnn']}, "
+    text += f"commit `{data['commit']}`, {data['date']}"
+    if ceilings["read_tbs"] is None:
+        return text + ".\n"
+    return text + (
+        f"; ceilings of the run: read {number(ceilings['read_tbs'], 2)} TB/s, "
+        f"copy {number(ceilings['copy_tbs'], 2)} TB/s, "
+        f"bf16 {number(ceilings.get('bf16_tflops'), 0)} TFLOPS.\n"
     )
 
 

@@ -319,7 +319,7 @@ struct PrefillConsumer {
         tile::ptx::wgmma_hold(o);
         add_up(o, total, flow.is_first);
         store(*flow.work, sums(o, total), softmax.end(*flow.work));
-        if (is_leader()) tile::ptx::bulk_wait_group<0>();
+        if (is_leader()) tile::ptx::bulk_wait_group_read<0>();
         return;
       }
       tile::ptx::wgmma_fence();

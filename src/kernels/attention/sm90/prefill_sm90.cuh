@@ -19,6 +19,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   // that depend on it in uniform registers, where wgmma wants them.
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) rings.init(p.num_loaders);
+  if (threadIdx.x == 32) {
+    tile::ptx::prefetch_tensormap(&p.q);
+    tile::ptx::prefetch_tensormap(&p.k);
+    tile::ptx::prefetch_tensormap(&p.v);
+    if constexpr (Shared::kStagesOut) tile::ptx::prefetch_tensormap(&p.out);
+  }
   __syncthreads();
   if (warp < 4) {
     tile::ptx::setmaxnreg_dec<Tile::kProducerRegisters>();

@@ -99,11 +99,19 @@ struct PrefillProducer {
                p.common.v_page_table, p.common.v_table_stride, work, block);
   }
 
+  // Whether a tile depends on what earlier kernels may have written.
+  __device__ bool is_work_in_memory() const {
+    return p.common.q_starts != nullptr || p.common.kv_starts != nullptr ||
+           p.common.kv_lens != nullptr || p.common.mask.intervals != nullptr;
+  }
+
   // The next tile, with its queries, in the next slot. False: none is left.
   __device__ __forceinline__ bool prepare_work() {
     rings.work.producer_acquire(work_state);
     PrefillWork& work = shared.works[work_state.index];
+    if (round == 0 && is_work_in_memory()) tile::wait_for_previous(Sm90{});
     const bool is_work = make_work<Tile>(p, tile_of_round(round), work);
+    if (round == 0) tile::wait_for_previous(Sm90{});
     ++round;
     __syncwarp();
     if (lane == 0) rings.work.producer_commit(work_state);
@@ -116,7 +124,6 @@ struct PrefillProducer {
   // then they trail the keys by a block, as the consumers do. While a tile's blocks are loaded,
   // early enough that nobody will wait for its queries, the next one is prepared.
   __device__ void run() {
-    tile::wait_for_previous(Sm90{});
     int slot = -1;
     int block = -1;
     int count = 0;  // of the tile's blocks so far
