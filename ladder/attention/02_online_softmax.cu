@@ -10,9 +10,9 @@
 //            shrink, 32 conversions from bf16, 4 loads, 6 for the sum over eight lanes and some 12
 //            for the softmax and the loop: 102 for 4 scores. 1.07 G scores at 4 a clock on 132 SMs
 //            at 1.98 GHz: 26 ms, 21 TFLOPS, if enough warps hide the chain of each key.
-// Measured   not measured yet
+// Measured   38760 us, 14.18 TFLOPS; causal 21460 us, 12.81 TFLOPS (NVIDIA H200)
 // Shown by   smsp__issue_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   71.7 %; step 01: 22.9 %
 // Needs      Any seq.
 #include <cmath>
 

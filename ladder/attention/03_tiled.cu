@@ -11,9 +11,9 @@
 //            memory and some 350 for the softmax and the tiles, so at most 84 % of 60 TFLOPS, 11
 //            ms, if the four barriers of a tile and the loads between them were free. They are not,
 //            and only a second block on the SM hides them: 30 to 40 TFLOPS.
-// Measured   not measured yet
+// Measured   16680 us, 32.95 TFLOPS; causal 8620 us, 31.90 TFLOPS (NVIDIA H200)
 // Shown by   sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   52.0 %; step 02: 41.6 %
 // Needs      seq a multiple of 64.
 #include <cmath>
 

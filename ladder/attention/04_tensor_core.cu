@@ -11,9 +11,9 @@
 //            mma.sync reaches; exponentials 0.26 ms; 8.6 GB of tiles from L2 1.6 ms at 5.5 TB/s.
 //            One after the other 4.2 ms. Tiles come in between two barriers, and three blocks an
 //            SM hide a little less than half: 200 to 240 TFLOPS.
-// Measured   not measured yet
+// Measured   2117 us, 259.60 TFLOPS; causal 1138 us, 241.50 TFLOPS (NVIDIA H200)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   40.9 %; step 03: 0.0 %
 // Needs      seq a multiple of 64.
 #include <cmath>
 

@@ -10,9 +10,9 @@
 //            0.55 Tflop, 0.9 ms at the 62 % of 989 TFLOPS that mma.sync reaches; exponentials
 //            0.26 ms. Two blocks an SM hide most but not all of the smaller two behind the
 //            largest: 350 to 390 TFLOPS.
-// Measured   not measured yet
+// Measured   1522 us, 361.10 TFLOPS; causal 870.6 us, 315.80 TFLOPS (NVIDIA H200)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   58.3 %; step 04: 40.9 %
 // Needs      Any seq.
 #include "ladder/attention/attention_args.h"
 

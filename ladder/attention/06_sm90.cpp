@@ -11,9 +11,9 @@
 //            product was seen to reach. Exponentials, 0.26 ms at 16 a clock and SM, and the rest
 //            of the softmax hide behind them but for the start and end of a tile: 610 to 690
 //            TFLOPS.
-// Measured   not measured yet
+// Measured   795.8 us, 690.80 TFLOPS; causal 456.4 us, 602.50 TFLOPS (NVIDIA H200)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
-// Profiled   not profiled yet
+// Profiled   88.8 %; step 05: 58.3 %
 // Needs      Any seq; sm_90.
 #include "ladder/attention/attention_args.h"
 
