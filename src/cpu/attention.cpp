@@ -133,7 +133,17 @@ void attention_prefill(const AttentionArgs& args, SimdLevel level) {
   attention_in_double(args);
 }
 
+bool runs_by_vectors(const DecodeAttentionArgs& args) {
+  const bool is_plain = kv_format(args.kv.k_pages, {}) == KvFormat::plain &&
+                        kv_format(args.kv.v_pages, {}) == KvFormat::plain;
+  const bool has_lists = args.tree.data != nullptr || args.blocks.rank == 2 || args.keys.rank == 3;
+  return is_plain && !has_lists && args.q.rank == 3 && args.kv.page_table.rank == 2 &&
+         args.lse.data == nullptr && args.sinks.data == nullptr &&
+         args.alibi_slopes.data == nullptr;
+}
+
 void attention_decode(const DecodeAttentionArgs& args, SimdLevel level) {
+  if (!runs_by_vectors(args)) return decode_in_double(args);
   run_by_vectors({.q = one_token_each(args.q),
                   .k = args.kv.k_pages,
                   .v = args.kv.v_pages,

@@ -23,4 +23,9 @@ void attention_decode(const DecodeAttentionArgs& args, SimdLevel level);
 bool runs_by_vectors(const AttentionArgs& args);
 void attention_in_double(const AttentionArgs& args);
 
+// Whether attention_decode does: one plain token a sequence over plain pages. All other calls go to
+// decode_in_double, which takes every call.
+bool runs_by_vectors(const DecodeAttentionArgs& args);
+void decode_in_double(const DecodeAttentionArgs& args);
+
 }  // namespace tessera::cpu

@@ -1,4 +1,4 @@
-// Appending tokens to, and copying pages of, a KV cache on the CPU.
+// Appending tokens to, copying pages of, and reading back a KV cache on the CPU.
 // SPDX-License-Identifier: MIT
 #include "cpu/kv_cache.h"
 
@@ -7,7 +7,11 @@
 #include <vector>
 
 #include "core/text.h"
+#include "cpu/elementwise.h"
+#include "cpu/float_row.h"
+#include "cpu/kv_rows.h"
 #include "cpu/parallel.h"
+#include "tessera/core/convert.h"
 #include "tessera/core/error.h"
 
 namespace tessera::cpu {
@@ -19,25 +23,120 @@ int64_t slot_at(const TensorView& slots, int64_t token) {
 
 void check_slots(const KvAppendArgs& args) {
   const int64_t num_slots = args.k_pages.size(0) * args.k_pages.size(1);
+  const bool has_tail = args.k_tail.rank == 4;
+  const int64_t num_tail_slots = has_tail ? args.k_tail.size(0) * kKvGroup : 0;
   for (int64_t token = 0; token < args.k.size(0); ++token) {
     const int64_t slot = slot_at(args.slots, token);
-    if (slot < num_slots) continue;
-    fail(concat("kv_append: slots[", token, "] is ", slot, "; k_pages has ", args.k_pages.size(0),
-                " pages of ", args.k_pages.size(1), " tokens, so slots run to ", num_slots - 1,
-                "; a negative one is skipped"));
+    if (slot >= num_slots) {
+      fail(concat("kv_append: slots[", token, "] is ", slot, "; k_pages has ", args.k_pages.size(0),
+                  " pages of ", args.k_pages.size(1), " tokens, so slots run to ", num_slots - 1,
+                  "; a negative one is skipped"));
+    }
+    if (!has_tail || slot < 0) continue;
+    const int64_t tail_slot = slot_at(args.tail_slots, token);
+    if (tail_slot >= 0 && tail_slot < num_tail_slots && tail_slot % kKvGroup == slot % kKvGroup) {
+      continue;
+    }
+    fail(concat("kv_append: tail_slots[", token, "] is ", tail_slot, " and slots[", token, "] is ",
+                slot, "; k_tail has ", args.k_tail.size(0), " tails of ", kKvGroup,
+                " tokens, and a token has the same place among 32 in both"));
   }
 }
 
-// One token's heads, wherever they lie, to where they lie side by side.
-void write_token(const TensorView& from, int64_t token, const TensorView& pages, int64_t slot) {
-  const int64_t element_bytes = bit_width(from.dtype) / 8;
-  const int64_t num_heads = from.size(1), head_dim = from.size(2);
-  const char* source = from.as<char>() + token * from.stride(0) * element_bytes;
-  char* target = pages.as<char>() + slot * num_heads * head_dim * element_bytes;
-  const size_t head_bytes = static_cast<size_t>(head_dim * element_bytes);
-  for (int64_t head = 0; head < num_heads; ++head) {
-    std::memcpy(target + head * head_dim * element_bytes,
-                source + head * from.stride(1) * element_bytes, head_bytes);
+// Of one token and head, as floats.
+void read_head(const TensorView& from, int64_t token, int64_t head, float* elements) {
+  const int64_t first = token * from.stride(0) + head * from.stride(1);
+  with_float_type(from.dtype, [&](auto type) {
+    const auto* x = from.as<decltype(type)>() + first;
+    for (int64_t i = 0; i < from.size(2); ++i) elements[i] = to_float(x[i]);
+  });
+}
+
+void write_token(const TensorView& from, int64_t token, const KvRows& rows, int64_t page,
+                 int64_t row) {
+  if (rows.format() == KvFormat::plain) {  // in the type of `from`
+    const size_t head_bytes = static_cast<size_t>(storage_bytes(from.dtype, from.size(2)));
+    for (int64_t head = 0; head < from.size(1); ++head) {
+      const int64_t first = token * from.stride(0) + head * from.stride(1);
+      std::memcpy(rows.row(page, row, head),
+                  from.as<std::byte>() + storage_bytes(from.dtype, first), head_bytes);
+    }
+    return;
+  }
+  float* elements = thread_scratch(from.size(2));
+  for (int64_t head = 0; head < from.size(1); ++head) {
+    read_head(from, token, head, elements);
+    rows.write(page, row, head, elements);
+  }
+}
+
+// The group that `token` completes: its own rows, and those before it in the call or in the tail.
+void write_group(const KvAppendArgs& args, int64_t token, int64_t slot) {
+  const int64_t d = args.k.size(2), page_size = args.k_pages.size(1);
+  const KvRows pages(args.k_pages, args.k_scales), tails(args.k_tail, {});
+  const int64_t tail = slot_at(args.tail_slots, token) / kKvGroup;
+  int64_t num_new = 1;
+  while (num_new < kKvGroup && num_new <= token &&
+         slot_at(args.slots, token - num_new) == slot - num_new) {
+    ++num_new;
+  }
+  float* rows = thread_scratch(kKvGroup * d);
+  for (int64_t head = 0; head < args.k.size(1); ++head) {
+    for (int64_t row = 0; row < kKvGroup; ++row) {
+      const int64_t before = kKvGroup - 1 - row;
+      if (before < num_new) {
+        read_head(args.k, token - before, head, rows + row * d);
+      } else {
+        tails.read(tail, row, head, rows + row * d);
+      }
+    }
+    pages.write_group(slot / page_size, slot % page_size / kKvGroup, head, rows);
+  }
+}
+
+// Groups first: they may need what the tail held before the call.
+void append_columns(const KvAppendArgs& args) {
+  const int64_t num_tokens = args.k.size(0);
+  parallel_for(num_tokens, args.k.size(1) * args.k.size(2), [&](int64_t token) {
+    const int64_t slot = slot_at(args.slots, token);
+    if (slot >= 0 && slot % kKvGroup == kKvGroup - 1) write_group(args, token, slot);
+  });
+  const KvRows tails(args.k_tail, {});
+  for (int64_t token = 0; token < num_tokens; ++token) {  // in order: the later stays
+    if (slot_at(args.slots, token) < 0) continue;
+    const int64_t slot = slot_at(args.tail_slots, token);
+    write_token(args.k, token, tails, slot / kKvGroup, slot % kKvGroup);
+  }
+}
+
+// Tokens with heads as the rows of one page.
+TensorView one_page(const TensorView& tokens) {
+  TensorView view = tokens;
+  view.rank = 4;
+  view.shape = {1, tokens.size(0), tokens.size(1), tokens.size(2)};
+  view.strides = {tokens.size(0) * tokens.stride(0), tokens.stride(0), tokens.stride(1),
+                  tokens.stride(2)};
+  return view;
+}
+
+// A page of data or of scales, wherever its parts lie.
+void copy_page(const TensorView& pool, int64_t source, int64_t target) {
+  const TensorView from = pool.slice(0, source, source + 1), to = pool.slice(0, target, target + 1);
+  if (from.is_contiguous()) {
+    std::memcpy(to.data, from.data,
+                static_cast<size_t>(storage_bytes(pool.dtype, from.num_elements())));
+    return;
+  }
+  const int64_t row_bytes = storage_bytes(pool.dtype, pool.size(-1));
+  const int64_t num_rows = from.num_elements() / std::max<int64_t>(pool.size(-1), 1);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    int64_t rest = row, offset = 0;
+    for (int d = pool.rank - 2; d >= 1; --d) {
+      offset += rest % pool.size(d) * pool.stride(d);
+      rest /= pool.size(d);
+    }
+    const int64_t at = storage_bytes(pool.dtype, offset);
+    std::memcpy(to.as<char>() + at, from.as<char>() + at, static_cast<size_t>(row_bytes));
   }
 }
 
@@ -92,30 +191,63 @@ void check_copies(const KvCopyPagesArgs& args) {
 
 void kv_append(const KvAppendArgs& args) {
   check_slots(args);
+  if (args.rope) {
+    rope({.q = args.rope->q,
+          .k = args.k,
+          .positions = args.rope->positions,
+          .table = args.rope->table,
+          .style = args.rope->style});
+  }
   const int64_t token_elements = args.k.size(1) * args.k.size(2);
   if (token_elements == 0) return;
+  const KvRows k(args.k_pages, args.k_scales), v(args.v_pages, args.v_scales);
+  const bool by_column = k.format() == KvFormat::int4_columns;
+  const int64_t page_size = args.k_pages.size(1);
   parallel_for(args.k.size(0), 2 * token_elements, [&](int64_t token) {
     const int64_t slot = slot_at(args.slots, token);
     if (slot < 0) return;
-    write_token(args.k, token, args.k_pages, slot);
-    write_token(args.v, token, args.v_pages, slot);
+    if (!by_column) write_token(args.k, token, k, slot / page_size, slot % page_size);
+    write_token(args.v, token, v, slot / page_size, slot % page_size);
   });
+  if (by_column) append_columns(args);
 }
 
 void kv_copy_pages(const KvCopyPagesArgs& args) {
   check_copies(args);
   const TensorView& pages = args.k_pages;
   const int64_t page_elements = pages.size(1) * pages.size(2) * pages.size(3);
-  const int64_t page_bytes = storage_bytes(pages.dtype, page_elements);
-  if (page_bytes == 0) return;
+  if (page_elements == 0) return;
   parallel_for(args.sources.num_elements(), 2 * page_elements, [&](int64_t i) {
-    const int64_t source = args.sources.as<int32_t>()[i] * page_bytes;
-    const int64_t target = args.targets.as<int32_t>()[i] * page_bytes;
-    for (const TensorView* pool : {&args.k_pages, &args.v_pages}) {
-      std::memcpy(pool->as<char>() + target, pool->as<char>() + source,
-                  static_cast<size_t>(page_bytes));
+    const int64_t source = args.sources.as<int32_t>()[i], target = args.targets.as<int32_t>()[i];
+    for (const TensorView* pool : {&args.k_pages, &args.v_pages, &args.k_scales, &args.v_scales}) {
+      if (pool->rank >= 4) copy_page(*pool, source, target);
     }
   });
+}
+
+void kv_gather(const KvGatherArgs& args) {
+  check_tokens("kv_gather", args.kv);
+  const KvTokens tokens(args.kv);
+  const int32_t* starts = args.starts.as<int32_t>();
+  const int64_t batch = args.starts.size(0), num_rows = args.k.size(0);
+  for (int64_t s = 0; s < batch; ++s) {
+    if (starts[s] >= 0 && starts[s] + tokens.length(s) <= num_rows) continue;
+    fail(concat("kv_gather: starts[", s, "] is ", starts[s], " and seq_lens[", s, "] is ",
+                tokens.length(s), "; k has ", num_rows, " tokens"));
+  }
+  const KvRows k_out(one_page(args.k), {}), v_out(one_page(args.v), {});
+  const int64_t num_heads = args.k.size(1), d = args.k.size(2);
+  for (int64_t s = 0; s < batch; ++s) {
+    parallel_for(tokens.length(s), 2 * num_heads * d, [&](int64_t token) {
+      float* elements = thread_scratch(d);
+      for (int64_t head = 0; head < num_heads; ++head) {
+        tokens.read_k(s, token, head, elements);
+        k_out.write(0, starts[s] + token, head, elements);
+        tokens.read_v(s, token, head, elements);
+        v_out.write(0, starts[s] + token, head, elements);
+      }
+    });
+  }
 }
 
 }  // namespace tessera::cpu

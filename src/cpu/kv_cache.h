@@ -1,5 +1,5 @@
-// Writing to a paged KV cache on the CPU. Arguments have been checked by src/ops; the slots and
-// page numbers inside the tensors are checked here, before anything is written.
+// A paged KV cache on the CPU, beside attention. Arguments have been checked by src/ops; the slots
+// and page numbers inside the tensors are checked here, before anything is written.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,5 +9,6 @@ namespace tessera::cpu {
 
 void kv_append(const KvAppendArgs& args);
 void kv_copy_pages(const KvCopyPagesArgs& args);
+void kv_gather(const KvGatherArgs& args);
 
 }  // namespace tessera::cpu

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "ops/kv_check.h"
 #include "tessera/core/error.h"
 
 namespace tessera::ops {
@@ -13,8 +14,6 @@ namespace {
 constexpr DTypeSet kInputs = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
 constexpr std::string_view kPrefill = "attention_prefill";
 constexpr std::string_view kDecode = "attention_decode";
-
-bool is_given(const TensorView& view) { return view.rank != 0 || view.data != nullptr; }
 
 // Tokens, or rows of pages, with heads: those may lie anywhere, the elements of one side by side.
 void check_heads(const Named& heads, int rank) {
@@ -278,24 +277,63 @@ void check_dropout(const AttentionDropout& dropout) {
   fail(concat(kPrefill, ": dropout.rate is ", dropout.rate, "; it must be 0 to below 1"));
 }
 
+constexpr KvNames kDecodeNames{"attention_decode: k_pages",    "attention_decode: v_pages",
+                               "attention_decode: k_scales",   "attention_decode: v_scales",
+                               "attention_decode: k_tail",     "attention_decode: tails",
+                               "attention_decode: page_table", "attention_decode: seq_lens"};
+constexpr int64_t kMaxNewTokens = 16;
+
 void check_decode_kv(const DecodeAttentionArgs& args, const Named& q) {
-  const Named k{"attention_decode: k_pages", args.kv.k_pages};
-  const Named v{"attention_decode: v_pages", args.kv.v_pages};
+  const Named k{kDecodeNames.k_pages, args.kv.k_pages};
+  const Named v{kDecodeNames.v_pages, args.kv.v_pages};
+  check_paged_kv(args.kv, kDecodeNames, q);
   for (const Named& pages : {k, v}) {
-    expect_tensor(pages, kFloats, q);
-    expect_dtype_of(pages, q);
-    check_heads(pages, 4);
-    expect_contiguous(pages);
+    if (kv_format(pages.view, {}) == KvFormat::plain) expect_dtype_of(pages, q);
   }
-  expect_shape_of(v, k);
-  check_page_size(k);
   check_head_counts(q, k);
-  const Named seq_lens{"attention_decode: seq_lens", args.kv.seq_lens};
-  check_counts(seq_lens, q);
-  check_table({"attention_decode: page_table", args.kv.page_table}, q, seq_lens.view.size(0));
-  if (args.q.size(0) == seq_lens.view.size(0)) return;
-  fail(concat(q.what, " is ", to_string(args.q), " and seq_lens is ", to_string(args.kv.seq_lens),
-              "; there must be one token for each sequence: use attention_prefill for chunks"));
+  if (args.q.size(0) != args.kv.seq_lens.size(0)) {
+    fail(concat(q.what, " is ", to_string(args.q), " and seq_lens is ", to_string(args.kv.seq_lens),
+                "; there must be one part for each sequence: use attention_prefill for chunks"));
+  }
+  if (args.q.rank == 3 || (args.q.size(1) >= 1 && args.q.size(1) <= kMaxNewTokens)) return;
+  fail(concat(q.what, " is ", to_string(args.q), "; it may have 1 to ", kMaxNewTokens,
+              " tokens of a sequence: use attention_prefill for more"));
+}
+
+void check_decode_per_head(const Named& values, const Named& q) {
+  if (!is_given(values.view)) return;
+  expect_tensor(values, {DType::f32}, q);
+  expect_rank(values, 1);
+  expect_one_each(values, q.view.size(-2), "head of q");
+}
+
+void check_decode_lse(const DecodeAttentionArgs& args, const Named& q) {
+  const Named lse{"attention_decode: lse", args.lse};
+  if (!is_given(args.lse)) return;
+  expect_tensor(lse, {DType::f32}, q);
+  expect_rank(lse, args.q.rank - 1);
+  expect_writable(lse);
+  const bool fits = args.lse.size(0) == args.q.size(0) && args.lse.size(1) == args.q.size(-2) &&
+                    (args.q.rank == 3 || args.lse.size(2) == args.q.size(1));
+  if (fits) return;
+  fail(concat(lse.what, " is ", to_string(args.lse), " and q is ", to_string(args.q),
+              "; it must be [batch, num_heads], with q_len behind where q has it"));
+}
+
+// Lists for every sequence, or every token of it, and how long each is.
+void check_list(const Named& lists, const Named& counts, const Named& q, int rank) {
+  if (!is_given(lists.view) && !is_given(counts.view)) return;
+  expect_tensor(lists, {DType::i32}, q);
+  expect_tensor(counts, {DType::i32}, q);
+  expect_rank(lists, rank);
+  const int64_t batch = q.view.size(0), q_len = q.view.rank == 4 ? q.view.size(1) : 1;
+  expect_one_each(counts, rank == 2 ? batch : batch * q_len, "list");
+  const TensorView& view = lists.view;
+  const bool is_side_by_side = view.size(-1) <= 1 || view.stride(-1) == 1;
+  if (view.size(0) == batch && (rank == 2 || view.size(1) == q_len) && is_side_by_side) return;
+  fail(concat(lists.what, " is ", to_string(view), " and q is ", to_string(q.view), "; there must ",
+              "be a list for each sequence", rank == 3 ? " and token" : "",
+              ", its entries side by side"));
 }
 
 }  // namespace
@@ -320,17 +358,29 @@ void check_attention(const AttentionArgs& args) {
 void check_attention_decode(const DecodeAttentionArgs& args) {
   const Named q{"attention_decode: q", args.q};
   const Named out{"attention_decode: out", args.out};
+  const Named tree{"attention_decode: tree", args.tree};
   expect_tensor(q, kFloats);
-  check_heads(q, 3);
+  check_heads(q, args.q.rank == 4 ? 4 : 3);
   check_decode_kv(args, q);
   expect_tensor(out, kFloats, q);
   expect_dtype_of(out, q);
-  check_heads(out, 3);
+  check_heads(out, args.q.rank);
   expect_shape_of(out, q);
   expect_writable(out);
   expect_same_or_apart(out, q);
-  expect_apart(out, {"attention_decode: k_pages", args.kv.k_pages});
-  expect_apart(out, {"attention_decode: v_pages", args.kv.v_pages});
+  expect_apart(out, {kDecodeNames.k_pages, args.kv.k_pages});
+  expect_apart(out, {kDecodeNames.v_pages, args.kv.v_pages});
+  check_decode_lse(args, q);
+  check_decode_per_head({"attention_decode: sinks", args.sinks}, q);
+  check_decode_per_head({"attention_decode: alibi_slopes", args.alibi_slopes}, q);
+  if (is_given(args.tree)) {
+    expect_tensor(tree, {DType::i32}, q);
+    expect_one_each(tree, args.q.size(0) * (args.q.rank == 4 ? args.q.size(1) : 1), "token of q");
+  }
+  check_list({"attention_decode: blocks", args.blocks},
+             {"attention_decode: num_blocks", args.num_blocks}, q, 2);
+  check_list({"attention_decode: keys", args.keys}, {"attention_decode: num_keys", args.num_keys},
+             q, 3);
   check_scale(kDecode, args.scale, args.softcap);
   if (args.window >= 0) return;
   fail(concat(kDecode, ": window is ", args.window,

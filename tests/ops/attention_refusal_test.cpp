@@ -234,11 +234,14 @@ TEST_F(RefusedAttention, WrongDecodes) {
       {{[&](auto& a) { a.q = q_, a.out = out_; },
         {"attention_decode: q is bf16[5, 6, 16]", "seq_lens is i32[2]", "use attention_prefill"}},
        {[&](auto& a) { a.q.dtype = DType::e4m3; }, {"q is e4m3", "one of f32, f16, bf16"}},
-       {[&](auto& a) { a.kv.k_pages = k_pages_.view().slice(1, 0, 4); },
-        {"attention_decode: k_pages", "must be contiguous"}},
+       {[&](auto& a) { a.kv.k_pages = k_pages_.view().transposed(2, 3); },
+        {"attention_decode: k_pages", "elements of a head must be contiguous"}},
+       {[&](auto& a) { a.kv.k_pages.dtype = a.kv.v_pages.dtype = DType::f16; },
+        {"k_pages is f16", "q is bf16"}},
        {[&](auto& a) { a.kv.v_pages = wide; }, {"v_pages is bf16[7, 8, 2, 32]", "one shape"}},
        {[&](auto& a) { a.kv.page_table = table_.view().slice(0, 0, 1); },
-        {"page_table is i32[1, 3]", "for 2 sequences"}},
+        {"page_table is i32[1, 3]", "must have 2 rows"}},
+       {[&](auto& a) { a.kv.page_table = {}; }, {"k_pages is bf16[7, 8, 2, 16]", "has a page"}},
        {[&](auto& a) { a.out.data = k_pages_.view().data; }, {"out", "shares memory", "k_pages"}},
        {[&](auto& a) { a.out = on_gpu(a.out); }, {"out is on cuda:3"}},
        {[&](auto& a) { a.scale = nan; }, {"attention_decode: scale is nan"}},
@@ -251,6 +254,43 @@ TEST_F(RefusedAttention, WrongDecodes) {
   lens_.view().as<int32_t>()[1] = 9;
   EXPECT_TRUE(refused([&] { attention_decode(decode()); },
                       {"page_table[1, 1] is -1", "k_pages has 7 pages", "seq_lens[1] of 9"}));
+}
+
+TEST_F(RefusedAttention, WrongDecodesOfSeveralTokens) {
+  const Tensor many(DType::bf16, {2, 17, 6, 16}), lse(DType::f32, {2, 6, 4}),
+      two = ints({2}, {1, 1});
+  const Tensor blocks = ints({2, 2}, {0, 2, 0, 0}),
+               keys = ints({2, 4, 1}, {0, 1, 2, 3, 4, 0, 1, 2});
+  const Tensor num_keys = ints({2, 4}, {1, 1, 1, 1, 1, 1, 1, 1}),
+               tree = ints({2, 4}, {1, 3, 7, 15});
+  DecodeAttentionArgs good = decode();
+  good.q = q_batch_, good.out = out_batch_, good.lse = lse, good.tree = tree;
+  good.blocks = blocks, good.num_blocks = two, good.keys = keys, good.num_keys = num_keys;
+  attention_decode(good);
+  expect_refused<DecodeAttentionArgs>(
+      good, &attention_decode,
+      {{[&](auto& a) { a.q = a.out = many; }, {"q is bf16[2, 17, 6, 16]", "1 to 16", "prefill"}},
+       {[&](auto& a) { a.lse = lse.view().slice(2, 0, 3); }, {"lse is f32[2, 6, 3]", "q_len"}},
+       {[&](auto& a) { a.sinks = lse; }, {"sinks", "of rank 3", "must be 1"}},
+       {[&](auto& a) { a.tree = two; }, {"tree is i32[2]", "must have 8", "token of q"}},
+       {[&](auto& a) { a.num_blocks = {}; }, {"num_blocks"}},
+       {[&](auto& a) { a.blocks = keys; }, {"blocks", "of rank 3", "must be 2"}},
+       {[&](auto& a) { a.keys = keys.view().slice(1, 0, 3); },
+        {"keys is i32[2, 3, 1]", "each sequence and token"}}});
+  const auto refuses = [&](const Tensor& tensor, int64_t at, int32_t value, Words words) {
+    int32_t& entry = tensor.view().as<int32_t>()[at];
+    const int32_t before = entry;
+    entry = value;
+    const auto result = refused([&] { attention_decode(good); }, words);
+    entry = before;
+    return result;
+  };
+  EXPECT_TRUE(refuses(two, 1, 3, {"num_blocks[1] is 3", "0 to 2"}));
+  EXPECT_TRUE(refuses(blocks, 2, 1, {"blocks[1, 0] is 1", "5 tokens in blocks of 8"}));
+  EXPECT_TRUE(refuses(num_keys, 3, -1, {"num_keys[3] is -1", "0 to 1"}));
+  EXPECT_TRUE(refuses(keys, 4, 5, {"keys[1, 0, 0] is 5", "has 5 tokens"}));
+  EXPECT_TRUE(refuses(lens_, 1, 3, {"seq_lens[1] is 3", "q has 4 tokens"}));
+  attention_decode(good);
 }
 
 TEST_F(RefusedAttention, ValuesOutOfRange) {

@@ -22,9 +22,9 @@ TEST(RefusedKvAppend, WrongTensors) {
                       {"kv_append: v is f16[2, 2, 8]", "k is f16[3, 2, 8]"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.k = k.view().transposed(1, 2); },
                       {"kv_append: k", "elements of a head must be contiguous"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.k_pages = a.v_pages = full; },
-                      {"kv_append: v_pages", "shares memory"}));
-  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = full; }, {"v_pages is f32", "k_pages is f16"}));
+  EXPECT_TRUE(
+      refuses([&](auto& a) { a.v_pages = k_pages; }, {"kv_append: v_pages", "shares memory"}));
+  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = full; }, {"v_pages is f32", "k is f16"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = wide; },
                       {"v_pages is f16[4, 5, 2, 16]", "k_pages is f16[4, 5, 2, 8]"}));
   EXPECT_TRUE(
@@ -54,14 +54,17 @@ TEST(RefusedKvAppend, ASlotBeyondThePagesChangesNothing) {
 
 TEST(RefusedKvCopyPages, WrongTensorsAndPages) {
   const Tensor k_pages(DType::i8, {4, 5, 2, 8}), v_pages(DType::i8, {4, 5, 2, 8});
-  const Tensor other(DType::u8, {4, 5, 2, 8}), one = ints({1}, {0});
+  const Tensor other(DType::u8, {4, 6, 2, 8}), one = ints({1}, {0});
+  const Tensor scales(DType::f16, {3, 5, 2, 1});
   const Tensor sources = ints({2}, {0, 1}), targets = ints({2}, {2, 3});
   const KvCopyPagesArgs good{
       .k_pages = k_pages, .v_pages = v_pages, .sources = sources, .targets = targets};
   const auto refuses = [&](const std::function<void(KvCopyPagesArgs&)>& change, Words words) {
     return refused_with<KvCopyPagesArgs>(good, &kv_copy_pages, change, words);
   };
-  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = other; }, {"v_pages is u8", "k_pages is i8"}));
+  EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = other; },
+                      {"v_pages is u8[4, 6, 2, 8]", "k_pages is i8[4, 5, 2, 8]"}));
+  EXPECT_TRUE(refuses([&](auto& a) { a.k_scales = scales; }, {"k_scales is f16[3, 5, 2, 1]"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.v_pages = k_pages; }, {"v_pages", "shares memory with"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.k_pages.rank = 3; }, {"k_pages", "must be 4"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.targets = one; }, {"targets is i32[1]", "must have 2"}));

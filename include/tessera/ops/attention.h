@@ -6,6 +6,7 @@
 
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/kv_cache.h"
 
 namespace tessera {
 
@@ -76,24 +77,30 @@ struct AttentionArgs {
   AttentionDropout dropout = {};
 };
 
-// One layer's keys and values, and where each sequence's lie. Token t of sequence s is row
-// t % page_size of page page_table[s, t / page_size]. Entries beyond a sequence are never read.
-struct PagedKv {
-  TensorView k_pages;     // [num_pages, page_size, num_kv_heads, head_dim]; contiguous
-  TensorView v_pages;     // like k_pages
-  TensorView page_table;  // i32 [batch, max_pages]; rows may be apart
-  TensorView seq_lens;    // i32 [batch], contiguous: tokens to attend to, the newest included
-};
-
-// Exactly one query token a sequence, its last, over pages. On one device it gives the bits that
-// attention_prefill with a causal mask gives.
+// The newest tokens of every sequence, 1 to 16 of them, over a KV cache in any of its formats.
+// Query i of q_len stands at position p = seq_lens[s] - q_len + i and sees key j where
+//   j <= p, or for the newest q_len keys, where there is a tree, bit j - (seq_lens[s] - q_len) of
+//   tree[s, i] is set;   j > p - window;
+//   and block j / page_size is listed in blocks, or key j in keys, where these are given.
+// Scores, sinks and lse are as in attention_prefill; a seq_len of 0 marks an idle slot: zeros. The
+// result for a sequence does not depend on the others. On the CPU one plain token a sequence gives
+// the bits that attention_prefill with a causal mask gives.
 struct DecodeAttentionArgs {
-  TensorView q;          // [batch, num_heads, head_dim]; f32, f16, bf16; heads may be apart
-  PagedKv kv;            // pages in the dtype of q; a seq_len of 0 marks an idle slot: zeros
-  TensorView out;        // [batch, num_heads, head_dim], dtype of q; may be q
-  float scale = 0.0f;    // positive, or 0: 1 / sqrt(head_dim)
-  int64_t window = 0;    // keys a query sees, itself the last of them; 0: unbounded
-  float softcap = 0.0f;  // 0: none; else s = softcap * tanh(s / softcap), before the mask
+  TensorView q;        // [batch, num_heads, head_dim] or [batch, q_len, num_heads, head_dim]; f32,
+                       // f16, bf16; heads may be apart
+  PagedKv kv;          // plain pages in the dtype of q
+  TensorView out;      // shape and dtype of q; may be q
+  float scale = 0.0f;  // positive, or 0: 1 / sqrt(head_dim)
+  int64_t window = 0;  // keys a query sees, itself the last of them; 0: unbounded
+  float softcap = 0.0f;          // 0: none; else s = softcap * tanh(s / softcap), before the mask
+  TensorView lse = {};           // optional, f32: [batch, num_heads] or [batch, num_heads, q_len]
+  TensorView sinks = {};         // optional, f32 [num_heads]
+  TensorView alibi_slopes = {};  // optional, f32 [num_heads]
+  TensorView tree = {};          // optional, i32 [batch, q_len], contiguous
+  TensorView blocks = {};        // optional, i32 [batch, max_blocks]: each block once
+  TensorView num_blocks = {};    // with blocks: i32 [batch], contiguous
+  TensorView keys = {};          // optional, i32 [batch, q_len, max_keys]: each key once
+  TensorView num_keys = {};      // with keys: i32 [batch, q_len], contiguous
 };
 
 void attention_prefill(const AttentionArgs& args, const Context& ctx = {});

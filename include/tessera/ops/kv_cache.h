@@ -1,34 +1,119 @@
-// Writing to a paged KV cache: new tokens into their slots, and pages copied before they change.
+// A paged KV cache: how keys and values are stored in pages, and what is done to them beside
+// attention: new tokens written, pages copied before they change, pages read back.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/rope.h"
 
 namespace tessera {
 
-//   k_pages[slots[i] / page_size, slots[i] % page_size] = k[i]; v likewise
+// How keys, or values, are stored. A row is the head_dim elements of one token and head. What an
+// element is worth follows from the type of the pages and the shape of their scales:
+//
+//   pages            scales                                       element
+//   f32, f16, bf16   none                                         itself
+//   e4m3, e5m2       f32 [1] or [num_kv_heads]; none: 1           code * scale
+//   i8               f16 [num_pages, page_size, num_kv_heads, 1]  code * scale of its row
+//   u8, i4           f16 [num_pages, page_size, num_kv_heads, 2]  code * scale + low of its row
+//   i4, keys alone   f16 [num_pages, page_size / 32, num_kv_heads, head_dim, 2]
+//                                                                 code * scale + low of its column
+//                                                                 in 32 tokens
+// Codes of u8 and i4 are unsigned: 0 to 255 and 0 to 15. Product and sum are float, each rounded.
+// Elements of a row lie side by side, as do a row's scale and low; rows may be anywhere.
+enum class KvFormat : uint8_t { plain, fp8, int8, uint8, int4, int4_columns };
+inline constexpr int64_t kKvGroup = 32;  // tokens whose columns share a scale
+
+inline KvFormat kv_format(const TensorView& pages, const TensorView& scales) {
+  switch (pages.dtype) {
+    case DType::e4m3:
+    case DType::e5m2: return KvFormat::fp8;
+    case DType::i8: return KvFormat::int8;
+    case DType::u8: return KvFormat::uint8;
+    case DType::i4: return scales.rank == 5 ? KvFormat::int4_columns : KvFormat::int4;
+    default: return KvFormat::plain;
+  }
+}
+
+// One layer's keys and values, and where each sequence's lie. Token t of sequence s is row
+// t % page_size of page page_table[s, t / page_size]. Entries beyond a sequence are never read.
+// Without a page table sequence s has page s to itself.
+struct PagedKv {
+  TensorView k_pages;        // [num_pages, page_size, num_kv_heads, head_dim]; rows may be apart
+  TensorView v_pages;        // like k_pages, in a type of its own
+  TensorView page_table;     // i32 [batch, max_pages]; rows may be apart
+  TensorView seq_lens;       // i32 [batch], contiguous: tokens to attend to, the newest included
+  TensorView k_scales = {};  // as KvFormat says
+  TensorView v_scales = {};
+  // Columns of keys share a scale once there are 32 tokens. Those of the newest token's group,
+  // which may not be full yet, are read from here instead: token t of sequence s is row t % 32 of
+  // tail tails[s].
+  TensorView k_tail = {};  // [num_tails, 32, num_kv_heads, head_dim]; f32, f16 or bf16
+  TensorView tails = {};   // i32 [batch], contiguous
+};
+
+// Rotates q, and the new keys, before they are stored: rope() in the same pass.
+struct KvRope {
+  TensorView q;          // [tokens, num_heads, head_dim], dtype of k; updated
+  TensorView positions;  // [tokens]; i32 or i64, contiguous
+  TensorView table;      // make_rope_table
+  RopeStyle style = RopeStyle::half_split;
+};
+
+//   k_pages[slots[i] / page_size, slots[i] % page_size] = k[i]; v likewise, in their formats
 // A negative slot is skipped. Two tokens with one slot are the caller's mistake. A slot beyond the
 // pages is refused on the CPU; a GPU skips it.
+//
+// Rows: i8 has scale = absmax / 127, codes from -127 to 127; u8 and i4 have low = min, scale =
+// (max - low) / 255 or 15. Scale and low are rounded to f16 (a scale that would be 0 is 1, one
+// beyond 65504 is that), then a code is x / scale, or (x - low) / scale, rounded to nearest even
+// and clamped. fp8 reads its scales: a code is x / scale, rounded and clamped. NaN gives code 0 and
+// is passed over for scales. Columns: a token goes to row tail_slots[i] % 32 of tail tail_slots[i]
+// / 32; of two with one slot the later stays. A token whose row of its page is the last of 32
+// completes a group, and that group is written to its page: from k, as far as the 31 tokens before
+// it in the call have the 31 slots before its own, and from the tail beyond.
 struct KvAppendArgs {
   TensorView k;        // [tokens, num_kv_heads, head_dim]; f32, f16, bf16; heads may be apart
   TensorView v;        // like k
   TensorView slots;    // i32 or i64 [tokens], contiguous: page * page_size + row
-  TensorView k_pages;  // [num_pages, page_size, num_kv_heads, head_dim], dtype of k; written
-  TensorView v_pages;  // like k_pages
+  TensorView k_pages;  // as in PagedKv, and written; plain ones in the dtype of k
+  TensorView v_pages;
+  TensorView k_scales = {};  // written, but for fp8
+  TensorView v_scales = {};
+  TensorView k_tail = {};      // written; dtype of k
+  TensorView tail_slots = {};  // like slots, where keys have a tail
+  std::optional<KvRope> rope = {};
 };
 
-//   pages[targets[i]] = pages[sources[i]]        for k and v; no target is also a source
+//   pages[targets[i]] = pages[sources[i]]   of k and v, with their scales; no target is also a
+//   source
 struct KvCopyPagesArgs {
   TensorView k_pages;  // [num_pages, page_size, num_kv_heads, head_dim]; any type
-  TensorView v_pages;  // like k_pages
-  TensorView sources;  // i32 [count], contiguous
-  TensorView targets;  // i32 [count], contiguous
+  TensorView v_pages;
+  TensorView sources;        // i32 [count], contiguous
+  TensorView targets;        // i32 [count], contiguous
+  TensorView k_scales = {};  // those that belong to pages; fp8 has none
+  TensorView v_scales = {};
+};
+
+//   k[starts[s] + t], v[starts[s] + t] = the row of token t of sequence s, rounded to their type
+// for t below seq_lens[s]. Other rows of k and v are left alone.
+struct KvGatherArgs {
+  PagedKv kv;
+  TensorView starts;  // i32 [batch], contiguous
+  TensorView k;       // [tokens, num_kv_heads, head_dim]; f32, f16 or bf16; written
+  TensorView v;       // like k
 };
 
 void kv_append(const KvAppendArgs& args, const Context& ctx = {});
 void kv_copy_pages(const KvCopyPagesArgs& args, const Context& ctx = {});
+void kv_gather(const KvGatherArgs& args, const Context& ctx = {});
 bool supports(const KvAppendArgs& args, const Context& ctx = {});
 bool supports(const KvCopyPagesArgs& args, const Context& ctx = {});
+bool supports(const KvGatherArgs& args, const Context& ctx = {});
 
 }  // namespace tessera

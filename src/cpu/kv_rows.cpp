@@ -1,0 +1,238 @@
+// Reading and writing the rows of a KV cache.
+// SPDX-License-Identifier: MIT
+#include "cpu/kv_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/text.h"
+#include "cpu/quant_code.h"
+#include "tessera/core/convert.h"
+#include "tessera/core/error.h"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr float kLargestF16 = 65504.0f;
+
+// Calls f with a value of the storage type behind a type that fills whole bytes.
+template <class F>
+void with_row_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::f16: return f(F16{});
+    case DType::bf16: return f(Bf16{});
+    case DType::e4m3: return f(E4m3{});
+    case DType::e5m2: return f(E5m2{});
+    case DType::i8: return f(int8_t{});
+    case DType::u8: return f(uint8_t{});
+    default: fail("the CPU was handed a KV cache of a type it does not know");
+  }
+}
+
+// What a float becomes in f16, as a float: finite, and never 0.
+float stored_scale(float scale) {
+  const float rounded = to_float(from_float<F16>(std::min(scale, kLargestF16)));
+  return rounded > 0.0f ? rounded : 1.0f;
+}
+float stored_low(float low) {
+  return to_float(from_float<F16>(std::clamp(low, -kLargestF16, kLargestF16)));
+}
+
+struct Range {
+  float low = 0.0f;
+  float high = 0.0f;
+};
+
+// Of elements `step` apart, those that are numbers; of none, zeros.
+Range range_of(const float* elements, int64_t count, int64_t step) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Range range{kInfinity, -kInfinity};
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = elements[i * step];
+    if (x < range.low) range.low = x;
+    if (x > range.high) range.high = x;
+  }
+  return range.low <= range.high ? range : Range{};
+}
+
+// 0 to `highest`; NaN gives 0.
+int unsigned_code(float x, float scale, float low, int highest) {
+  return static_cast<int>(shifted_code((x - low) / scale, 0, highest));
+}
+
+void set_nibble(uint8_t* byte, bool is_high, int code) {
+  const int shift = is_high ? 4 : 0;
+  *byte = static_cast<uint8_t>((*byte & ~(15 << shift)) | (code << shift));
+}
+
+}  // namespace
+
+KvRows::KvRows(const TensorView& pages, const TensorView& scales)
+    : pages_(pages), scales_(scales), format_(kv_format(pages, scales)) {}
+
+int64_t KvRows::element(int64_t page, int64_t row, int64_t head) const {
+  return page * pages_.stride(0) + row * pages_.stride(1) + head * pages_.stride(2);
+}
+
+int64_t KvRows::scale_element(int64_t page, int64_t row_or_group, int64_t head) const {
+  return page * scales_.stride(0) + row_or_group * scales_.stride(1) + head * scales_.stride(2);
+}
+
+KvRows::Scale KvRows::scale_at(int64_t element) const {
+  const F16* at = scales_.as<F16>() + element;
+  return {to_float(at[0]), scales_.size(-1) == 2 ? to_float(at[1]) : 0.0f};
+}
+
+float KvRows::fp8_scale(int64_t head) const {
+  if (scales_.data == nullptr) return 1.0f;
+  return scales_.as<float>()[scales_.size(0) == 1 ? 0 : head];
+}
+
+std::byte* KvRows::row(int64_t page, int64_t row, int64_t head) const {
+  return pages_.as<std::byte>() + storage_bytes(pages_.dtype, element(page, row, head));
+}
+
+void KvRows::read(int64_t page, int64_t row, int64_t head, float* elements) const {
+  const int64_t d = head_dim(), first = element(page, row, head);
+  if (format_ == KvFormat::int4 || format_ == KvFormat::int4_columns) {
+    const bool by_column = format_ == KvFormat::int4_columns;
+    const int64_t at = scale_element(page, by_column ? row / kKvGroup : row, head);
+    for (int64_t i = 0; i < d; ++i) {
+      const Scale s = scale_at(by_column ? at + i * scales_.stride(3) : at);
+      const int code = *nibbles(first + i) >> ((first + i) % 2 == 0 ? 0 : 4) & 15;
+      const float product = static_cast<float>(code) * s.scale;
+      elements[i] = product + s.low;
+    }
+    return;
+  }
+  Scale s;
+  if (format_ == KvFormat::fp8) s.scale = fp8_scale(head);
+  if (format_ == KvFormat::int8 || format_ == KvFormat::uint8) {
+    s = scale_at(scale_element(page, row, head));
+  }
+  with_row_type(pages_.dtype, [&](auto type) {
+    const auto* codes = pages_.as<decltype(type)>() + first;
+    for (int64_t i = 0; i < d; ++i) elements[i] = to_float(codes[i]);
+  });
+  if (format_ == KvFormat::plain) return;
+  for (int64_t i = 0; i < d; ++i) {
+    const float product = elements[i] * s.scale;
+    elements[i] = product + s.low;
+  }
+}
+
+void KvRows::write(int64_t page, int64_t row, int64_t head, const float* elements) const {
+  const int64_t d = head_dim(), first = element(page, row, head);
+  const Range range = range_of(elements, d, 1);
+  const auto keep = [&](float scale, float low) {
+    F16* at = scales_.as<F16>() + scale_element(page, row, head);
+    at[0] = from_float<F16>(scale);
+    if (scales_.size(-1) == 2) at[1] = from_float<F16>(low);
+  };
+  switch (format_) {
+    case KvFormat::plain:
+    case KvFormat::fp8: {
+      const float scale = format_ == KvFormat::fp8 ? fp8_scale(head) : 1.0f;
+      with_row_type(pages_.dtype, [&](auto type) {
+        using T = decltype(type);
+        for (int64_t i = 0; i < d; ++i) {
+          const float x = format_ == KvFormat::fp8 ? elements[i] / scale : elements[i];
+          pages_.as<T>()[first + i] = from_float<T>(x == x || format_ == KvFormat::plain ? x : 0);
+        }
+      });
+      return;
+    }
+    case KvFormat::int8: {
+      const float scale = stored_scale(std::max(range.high, -range.low) / quant_max(DType::i8));
+      keep(scale, 0.0f);
+      for (int64_t i = 0; i < d; ++i) {
+        pages_.as<int8_t>()[first + i] = byte_code<int8_t>(elements[i] / scale);
+      }
+      return;
+    }
+    case KvFormat::uint8:
+    case KvFormat::int4: {
+      const int highest = format_ == KvFormat::uint8 ? 255 : 15;
+      const float low = stored_low(range.low);
+      const float scale = stored_scale((range.high - low) / static_cast<float>(highest));
+      keep(scale, low);
+      for (int64_t i = 0; i < d; ++i) {
+        const int code = unsigned_code(elements[i], scale, low, highest);
+        if (format_ == KvFormat::uint8) {
+          pages_.as<uint8_t>()[first + i] = static_cast<uint8_t>(code);
+        } else {
+          set_nibble(nibbles(first + i), (first + i) % 2 != 0, code);
+        }
+      }
+      return;
+    }
+    case KvFormat::int4_columns: fail("columns of keys are written by groups of 32 tokens");
+  }
+}
+
+void KvRows::write_group(int64_t page, int64_t group, int64_t head, const float* rows) const {
+  const int64_t d = head_dim();
+  for (int64_t column = 0; column < d; ++column) {
+    const Range range = range_of(rows + column, kKvGroup, d);
+    const float low = stored_low(range.low);
+    const float scale = stored_scale((range.high - low) / 15.0f);
+    F16* at = scales_.as<F16>() + scale_element(page, group, head) + column * scales_.stride(3);
+    at[0] = from_float<F16>(scale);
+    at[1] = from_float<F16>(low);
+    for (int64_t row = 0; row < kKvGroup; ++row) {
+      const int64_t i = element(page, group * kKvGroup + row, head) + column;
+      set_nibble(nibbles(i), i % 2 != 0, unsigned_code(rows[row * d + column], scale, low, 15));
+    }
+  }
+}
+
+KvTokens::KvTokens(const PagedKv& kv)
+    : kv_(kv), k_(kv.k_pages, kv.k_scales), v_(kv.v_pages, kv.v_scales) {}
+
+int64_t KvTokens::page(int64_t sequence, int64_t token) const {
+  const TensorView& table = kv_.page_table;
+  if (table.rank != 2) return sequence;
+  return table.as<int32_t>()[sequence * table.stride(0) + token / kv_.k_pages.size(1)];
+}
+
+void KvTokens::read_k(int64_t sequence, int64_t token, int64_t head, float* elements) const {
+  const bool is_in_tail = k_.format() == KvFormat::int4_columns &&
+                          token / kKvGroup == (length(sequence) - 1) / kKvGroup;
+  if (!is_in_tail) {
+    return k_.read(page(sequence, token), token % kv_.k_pages.size(1), head, elements);
+  }
+  KvRows(kv_.k_tail, {}).read(kv_.tails.as<int32_t>()[sequence], token % kKvGroup, head, elements);
+}
+
+void KvTokens::read_v(int64_t sequence, int64_t token, int64_t head, float* elements) const {
+  v_.read(page(sequence, token), token % kv_.v_pages.size(1), head, elements);
+}
+
+void check_tokens(const char* op, const PagedKv& kv) {
+  const KvTokens tokens(kv);
+  const int64_t page_size = kv.k_pages.size(1), num_pages = kv.k_pages.size(0);
+  const bool has_table = kv.page_table.rank == 2;
+  const int64_t most = (has_table ? kv.page_table.size(1) : 1) * page_size;
+  for (int64_t s = 0; s < kv.seq_lens.size(0); ++s) {
+    const int64_t length = tokens.length(s);
+    if (length < 0 || length > most) {
+      fail(concat(op, ": seq_lens[", s, "] is ", length, "; ",
+                  has_table ? "a row of page_table" : "a page", " has room for 0 to ", most));
+    }
+    for (int64_t t = 0; has_table && t < length; t += page_size) {
+      const int64_t page = tokens.page(s, t);
+      if (page >= 0 && page < num_pages) continue;
+      fail(concat(op, ": page_table[", s, ", ", t / page_size, "] is ", page,
+                  "; k_pages has pages 0 to ", num_pages - 1));
+    }
+    if (kv_format(kv.k_pages, kv.k_scales) != KvFormat::int4_columns || length == 0) continue;
+    const int64_t tail = kv.tails.as<int32_t>()[s];
+    if (tail >= 0 && tail < kv.k_tail.size(0)) continue;
+    fail(concat(op, ": tails[", s, "] is ", tail, "; k_tail has tails 0 to ",
+                kv.k_tail.size(0) - 1));
+  }
+}
+
+}  // namespace tessera::cpu

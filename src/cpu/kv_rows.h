@@ -1,0 +1,64 @@
+// Rows of a KV cache as floats, whatever their format.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/ops/kv_cache.h"
+
+namespace tessera::cpu {
+
+// Keys, or values, of one layer. The views must have passed the checks of an operation.
+class KvRows {
+ public:
+  KvRows(const TensorView& pages, const TensorView& scales);
+
+  int64_t head_dim() const { return pages_.size(3); }
+  KvFormat format() const { return format_; }
+
+  void read(int64_t page, int64_t row, int64_t head, float* elements) const;
+  // Plain: where the row is.
+  std::byte* row(int64_t page, int64_t row, int64_t head) const;
+  // Any format but int4_columns.
+  void write(int64_t page, int64_t row, int64_t head, const float* elements) const;
+  // int4_columns: 32 rows of head_dim elements, the `group`-th of the page.
+  void write_group(int64_t page, int64_t group, int64_t head, const float* rows) const;
+
+ private:
+  struct Scale {
+    float scale = 1.0f;
+    float low = 0.0f;
+  };
+  int64_t element(int64_t page, int64_t row, int64_t head) const;
+  // Where the scale, and behind it the low, of a row or of a group's first column is.
+  int64_t scale_element(int64_t page, int64_t row_or_group, int64_t head) const;
+  Scale scale_at(int64_t element) const;
+  float fp8_scale(int64_t head) const;
+  uint8_t* nibbles(int64_t element) const { return pages_.as<uint8_t>() + element / 2; }
+
+  TensorView pages_;
+  TensorView scales_;
+  KvFormat format_;
+};
+
+// The tokens of a call's sequences. `kv` must outlive it.
+class KvTokens {
+ public:
+  explicit KvTokens(const PagedKv& kv);
+
+  int64_t length(int64_t sequence) const { return kv_.seq_lens.as<int32_t>()[sequence]; }
+  int64_t page(int64_t sequence, int64_t token) const;
+  void read_k(int64_t sequence, int64_t token, int64_t head, float* elements) const;
+  void read_v(int64_t sequence, int64_t token, int64_t head, float* elements) const;
+
+ private:
+  const PagedKv& kv_;
+  KvRows k_;
+  KvRows v_;
+};
+
+// Refuses lengths, pages and tails out of range. `op` begins the message.
+void check_tokens(const char* op, const PagedKv& kv);
+
+}  // namespace tessera::cpu
