@@ -15,6 +15,7 @@
 
 #include "core/philox.h"
 #include "cpu/attention.h"
+#include "cpu/attention_scores.h"
 #include "cpu/attention_sequences.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
@@ -79,10 +80,6 @@ int64_t kv_element(const TensorView& kv, const TensorView& table, const Attentio
 double scale_at(const TensorView& scales, int64_t sequence, int64_t kv_head) {
   if (scales.data == nullptr) return 1.0;
   return static_cast<double>(scales.as<float>()[sequence * scales.size(1) + kv_head]);
-}
-
-double per_head(const TensorView& values, int64_t head, double otherwise) {
-  return values.data == nullptr ? otherwise : static_cast<double>(values.as<float>()[head]);
 }
 
 // Whether weights are dropped: a pure function of where they stand.
@@ -157,7 +154,6 @@ class ItemInDouble {
                       const Use& use);
   void add_scores();
   void weigh(int64_t row);
-  double score_of(double product, double factor, int64_t distance, double slope) const;
   void add_values();
   template <class T>
   void store();
@@ -250,13 +246,6 @@ void ItemInDouble::add_scores() {
   for_each_block(args_->k, args_->k_page_table, unpack, use);
 }
 
-double ItemInDouble::score_of(double product, double factor, int64_t distance, double slope) const {
-  double score = factor * product;
-  const double cap = static_cast<double>(args_->softcap);
-  if (cap != 0.0) score = cap * std::tanh(score / cap);
-  return slope == 0.0 ? score : score - slope * static_cast<double>(distance);
-}
-
 // Products to weights, whose sum goes to sums_ and its logarithm to lse.
 void ItemInDouble::weigh(int64_t row) {
   const AttentionArgs& args = *args_;
@@ -273,7 +262,7 @@ void ItemInDouble::weigh(int64_t row) {
   for (KeyRange keys : seen) {
     for (int64_t key = keys.begin; key < keys.end; ++key) {
       double& score = *scores(row, key);
-      score = score_of(score, factor, std::abs(position - key), slope);
+      score = score_of(score, factor, args.softcap, slope, std::abs(position - key));
       if (score > maximum) maximum = score;
     }
   }

@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "cpu/attention.h"
+#include "cpu/attention_scores.h"
 #include "cpu/float_row.h"
 #include "cpu/kv_rows.h"
 #include "tessera/core/convert.h"
@@ -27,10 +28,6 @@ int64_t q_len_of(const DecodeAttentionArgs& args) { return args.q.rank == 4 ? ar
 int64_t query_element(const TensorView& q, int64_t sequence, int64_t i, int64_t head) {
   const int64_t token = q.rank == 4 ? i * q.stride(1) : 0;
   return sequence * q.stride(0) + token + head * q.stride(-2);
-}
-
-double per_head(const TensorView& values, int64_t head, double otherwise) {
-  return values.data == nullptr ? otherwise : static_cast<double>(values.as<float>()[head]);
 }
 
 // Which keys the queries of a sequence see.
@@ -127,6 +124,8 @@ class DecodeItem {
 
   // Minus infinity where a key is not seen.
   void add_scores(const SeenByQueries& seen) {
+    const double scale = args_.scale != 0.0f ? static_cast<double>(args_.scale)
+                                             : 1.0 / std::sqrt(static_cast<double>(d_));
     scores_.assign(static_cast<size_t>(num_rows() * length_), kLowest);
     is_seen_.assign(static_cast<size_t>(length_), 0);
     elements_.resize(static_cast<size_t>(d_));
@@ -141,20 +140,12 @@ class DecodeItem {
           product += queries_[static_cast<size_t>(row * d_ + i)] *
                      static_cast<double>(elements_[static_cast<size_t>(i)]);
         }
-        score(row, key) = score_of(row, key, product);
+        const int64_t position = length_ - q_len_ + query(row);
+        score(row, key) =
+            score_of(product, scale, args_.softcap, per_head(args_.alibi_slopes, head(row), 0.0),
+                     std::abs(position - key));
       }
     }
-  }
-
-  double score_of(int64_t row, int64_t key, double product) const {
-    const double scale = args_.scale != 0.0f ? static_cast<double>(args_.scale)
-                                             : 1.0 / std::sqrt(static_cast<double>(d_));
-    double x = scale * product;
-    const double cap = static_cast<double>(args_.softcap);
-    if (cap != 0.0) x = cap * std::tanh(x / cap);
-    const double slope = per_head(args_.alibi_slopes, head(row), 0.0);
-    const int64_t position = length_ - q_len_ + query(row);
-    return slope == 0.0 ? x : x - slope * static_cast<double>(std::abs(position - key));
   }
 
   void weigh(int64_t row) {
