@@ -27,7 +27,7 @@ struct PrefillSoftmax {
   static constexpr int kWeightRegs = kScoreRegs * static_cast<int>(sizeof(T)) / 4;
   static constexpr bool kIs8Bit = sizeof(T) == 1;
   // e4m3 ends at 448, and weights far below the largest keep more digits if that one is large.
-  static constexpr float kCap = kIs8Bit ? 448.0f : 16.0f;
+  static constexpr float kCap = kIs8Bit ? 448.0f : 256.0f;
   static constexpr float kBoost = kIs8Bit ? 4.0f : 0.0f;  // the reference's weight is 2^kBoost
   using Scores = float[kScoreRegs];
   using Weights = uint32_t[kWeightRegs];
