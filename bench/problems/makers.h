@@ -20,5 +20,6 @@ ProblemMaker argmax_maker();
 ProblemMaker gemm_maker();
 ProblemMaker gemm_2_4_maker();
 ProblemMaker attention_prefill_maker();
+ProblemMaker attention_decode_maker();
 
 }  // namespace tessera::bench
