@@ -9,8 +9,6 @@
 
 namespace tessera {
 
-static RowKey key_of(const DecodeAttentionArgs& args) { return {args.q.dtype, args.out.dtype}; }
-
 namespace {
 
 using namespace ops;
@@ -24,7 +22,8 @@ const Op<AttentionArgs>& prefill_op() {
 
 const Op<DecodeAttentionArgs>& decode_op() {
   static const Op<DecodeAttentionArgs> op{
-      "attention_decode", &check_attention_decode, &cpu::attention_decode, {}, {}};
+      "attention_decode", &check_attention_decode, &cpu::attention_decode,
+      kernels::attention_decode_rows_sm90(), kernels::attention_decode_rows()};
   return op;
 }
 

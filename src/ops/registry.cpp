@@ -46,6 +46,8 @@ std::vector<RowInfo> all_rows() {
   append(all, "gemm", kernels::gemm_2_4_rows());
   append(all, "attention", kernels::attention_prefill_rows_sm90());
   append(all, "attention", kernels::attention_prefill_rows());
+  append(all, "attention", kernels::attention_decode_rows_sm90());
+  append(all, "attention", kernels::attention_decode_rows());
   return all;
 }
 

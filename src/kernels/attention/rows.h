@@ -12,11 +12,14 @@ namespace tessera::kernels {
 
 std::span<const Row<AttentionArgs>> attention_prefill_rows_sm90();
 std::span<const Row<AttentionArgs>> attention_prefill_rows();
+std::span<const Row<DecodeAttentionArgs>> attention_decode_rows_sm90();
+std::span<const Row<DecodeAttentionArgs>> attention_decode_rows();
 
 }  // namespace tessera::kernels
 
 namespace tessera {
 
 inline RowKey key_of(const AttentionArgs& args) { return {args.q.dtype, args.out.dtype}; }
+inline RowKey key_of(const DecodeAttentionArgs& args) { return {args.q.dtype, args.out.dtype}; }
 
 }  // namespace tessera

@@ -26,10 +26,12 @@ struct ScoreRule {
   float softcap;  // 0: none
   float slope;    // of ALiBi; 0: none
 
-  __device__ ScoreRule(const ScoreParams& p, int head)
-      : scale(p.softcap != 0.0f ? p.scale / p.softcap : p.scale),
-        softcap(p.softcap),
-        slope(p.alibi_slopes != nullptr ? p.alibi_slopes[head] : 0.0f) {}
+  // Without a slope.
+  __device__ explicit ScoreRule(const ScoreParams& p)
+      : scale(p.softcap != 0.0f ? p.scale / p.softcap : p.scale), softcap(p.softcap), slope(0.0f) {}
+  __device__ ScoreRule(const ScoreParams& p, int head) : ScoreRule(p) {
+    if (p.alibi_slopes != nullptr) slope = p.alibi_slopes[head];
+  }
 
   // `distance` is from the query's position to the key, to either side.
   __device__ float operator()(float product, int distance) const {

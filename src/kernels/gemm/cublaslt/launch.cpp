@@ -9,8 +9,8 @@
 #include "core/cuda_check.h"
 #include "core/text.h"
 #include "kernels/gemm/cublaslt/plan.h"
-#include "kernels/gemm/cublaslt/relaxed_capture.h"
-#include "kernels/gemm/cublaslt/workspace.h"
+#include "kernels/relaxed_capture.h"
+#include "kernels/stream_scratch.h"
 #include "tessera/core/error.h"
 
 namespace tessera::kernels {
@@ -155,7 +155,7 @@ void launch_cublaslt(const GemmArgs& args, const Context& ctx) {
   expects(product.has_value(), "gemm: cuBLASLt was given a product that its row does not accept");
   const Operands operands = operands_of(args);
   const RelaxedCapture relaxed;  // memory may have to be taken, a kernel loaded
-  const CublasLtWorkspace workspace(args.a.device, ctx.stream);
+  const StreamScratch workspace(args.a.device, ctx.stream, {.num_bytes = kCublasLtWorkspaceBytes});
   auto plan = find_plan(*product, operands);
   if (!plan->is_timed && !is_capturing(ctx.stream)) {
     plan = time_algorithms(args, *product, workspace.data(), ctx.stream);

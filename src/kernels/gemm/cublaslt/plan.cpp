@@ -7,8 +7,6 @@
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "kernels/gemm/cublaslt/workspace.h"
-
 namespace tessera::kernels {
 namespace {
 

@@ -11,6 +11,9 @@
 
 namespace tessera::kernels {
 
+// Scratch memory that the library's kernels may use: what NVIDIA advises for Hopper.
+inline constexpr size_t kCublasLtWorkspaceBytes = size_t{32} << 20;
+
 // The library is column-major and sees the transposed product: out^T[n, m] = b . a^T, where its
 // first operand is b, stored transposed, and its second is a.
 struct Plan {

@@ -1,0 +1,198 @@
+// What the portable decode kernel reads, from the public arguments.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/attention/decode_portable/cut.h"
+#include "kernels/attention/params.h"
+
+namespace tessera::kernels {
+
+// What an element of keys or values is stored as: the type, and where its scale is.
+enum class KvCode : uint8_t { f32, f16, bf16, e4m3, e5m2, i8, u8, i4, i4_columns };
+
+// Keys, values, or the tail of keys. Pages and their rows are counted as PagedKv counts them.
+struct KvSource {
+  const uint8_t* data;  // null: there is none
+  int64_t page_bytes;
+  int64_t row_bytes;
+  int64_t head_bytes;
+  // f32 [1] or [num_kv_heads] for fp8, f16 for the others that have them; null: none. Strides count
+  // elements; a scale's row is a group of 32 rows where columns share it.
+  const void* scales;
+  int64_t scale_page;
+  int64_t scale_row;
+  int64_t scale_head;
+  int64_t scale_column;
+  KvCode code;
+  bool has_vectors;  // 8 elements of a row are loaded at once
+};
+
+struct DecodeParams {
+  const void* q;  // [batch, q_len, num_heads, head_dim]
+  void* out;
+  float* lse;            // [batch, num_heads, q_len]; null: not asked for
+  RowStrides q_strides;  // in elements, as are all but those of KvSource
+  RowStrides out_strides;
+  RowStrides lse_strides;
+  KvSource k;
+  KvSource v;
+  KvSource k_tail;
+  const int32_t* tails;       // [batch]; null: keys have no tail
+  const int32_t* page_table;  // [batch, max_pages]; null: sequence s has page s
+  int64_t table_stride;
+  const int32_t* seq_lens;    // [batch]
+  const int32_t* tree;        // [batch, q_len]; null: none
+  const int32_t* blocks;      // [batch, max_blocks]
+  const int32_t* num_blocks;  // [batch]
+  int64_t block_stride;
+  const int32_t* keys;      // [batch, q_len, max_keys]
+  const int32_t* num_keys;  // [batch, q_len]
+  int64_t key_batch;
+  int64_t key_row;
+  bool has_blocks;  // lists may be there and hold nothing, which then need no memory
+  bool has_keys;
+  int max_blocks;
+  int max_keys;
+  int page_size;
+  int capacity;  // tokens that a sequence has room for
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  int window;  // kUnbounded: all
+  DecodeRowCut rows;
+  ScoreParams scores;
+  // Where a tile has several pieces: what each block leaves of its own, and a ticket for each tile.
+  // A tile is a sequence, KV head and tile of rows.
+  float* partials;    // [tiles, num_pieces, rows_per_tile, head_dim], not yet divided
+  float* states;      // [tiles, num_pieces, rows_per_tile, 2]: maximum and sum
+  uint32_t* tickets;  // [tiles], zeros
+};
+static_assert(std::is_trivially_copyable_v<DecodeParams>);
+
+inline int64_t q_len_of(const DecodeAttentionArgs& args) {
+  return args.q.rank == 4 ? args.q.size(1) : 1;
+}
+inline int64_t group_of(const DecodeAttentionArgs& args) {
+  return args.q.size(-2) / args.kv.k_pages.size(2);
+}
+inline int64_t capacity_of(const DecodeAttentionArgs& args) {
+  const int64_t max_pages = args.kv.page_table.rank == 2 ? args.kv.page_table.size(1) : 1;
+  return max_pages * args.kv.k_pages.size(1);
+}
+
+inline KvCode kv_code(const TensorView& pages, const TensorView& scales) {
+  switch (pages.dtype) {
+    case DType::f32: return KvCode::f32;
+    case DType::f16: return KvCode::f16;
+    case DType::bf16: return KvCode::bf16;
+    case DType::e4m3: return KvCode::e4m3;
+    case DType::e5m2: return KvCode::e5m2;
+    case DType::i8: return KvCode::i8;
+    case DType::u8: return KvCode::u8;
+    default: return kv_format(pages, scales) == KvFormat::int4 ? KvCode::i4 : KvCode::i4_columns;
+  }
+}
+
+// Whether 8 elements of every row lie on a multiple of their size, up to 16 bytes. A stride along
+// an axis of one is never walked.
+inline bool has_vectors(const TensorView& pages) {
+  const int64_t bits = bit_width(pages.dtype);
+  const int64_t alignment = std::min<int64_t>(bits, 16);
+  if (pages.size(3) % 8 != 0 || reinterpret_cast<uintptr_t>(pages.data) % alignment != 0) {
+    return false;
+  }
+  for (int axis = 0; axis < 3; ++axis) {
+    if (pages.size(axis) > 1 && pages.stride(axis) * bits / 8 % alignment != 0) return false;
+  }
+  return true;
+}
+
+inline KvSource kv_source(const TensorView& pages, const TensorView& scales) {
+  const int64_t bits = bit_width(pages.dtype);  // rows of i4 begin on whole bytes
+  KvSource source{};
+  source.data = pages.as<uint8_t>();
+  source.page_bytes = pages.stride(0) * bits / 8;
+  source.row_bytes = pages.stride(1) * bits / 8;
+  source.head_bytes = pages.stride(2) * bits / 8;
+  source.code = kv_code(pages, scales);
+  source.has_vectors = has_vectors(pages);
+  source.scales = scales.data;
+  if (scales.data == nullptr) return source;
+  if (scales.rank == 1) {
+    source.scale_head = scales.size(0) == 1 ? 0 : 1;
+    return source;
+  }
+  source.scale_page = scales.stride(0);
+  source.scale_row = scales.stride(1);
+  source.scale_head = scales.stride(2);
+  source.scale_column = scales.rank == 5 ? scales.stride(3) : 0;
+  return source;
+}
+
+// Of q and out, and of lse, whose last axis is the queries.
+inline RowStrides decode_strides(const TensorView& t) {
+  return {t.stride(0), t.rank == 4 ? t.stride(1) : 0, t.stride(-2)};
+}
+inline RowStrides decode_lse_strides(const TensorView& t) {
+  return {t.stride(0), t.rank == 3 ? t.stride(2) : 0, t.stride(1)};
+}
+
+inline DecodeRowCut row_cut(const DecodeAttentionArgs& args, int rows_per_tile) {
+  return {static_cast<int>(q_len_of(args)), static_cast<int>(group_of(args)), rows_per_tile,
+          args.keys.rank == 3};
+}
+
+inline DecodeParams decode_params(const DecodeAttentionArgs& args, int rows_per_tile) {
+  const TensorView &table = args.kv.page_table, &blocks = args.blocks, &keys = args.keys;
+  DecodeParams p{};
+  p.q = args.q.data;
+  p.out = args.out.data;
+  p.q_strides = decode_strides(args.q);
+  p.out_strides = decode_strides(args.out);
+  p.lse = args.lse.as<float>();
+  if (args.lse.data != nullptr) p.lse_strides = decode_lse_strides(args.lse);
+  p.k = kv_source(args.kv.k_pages, args.kv.k_scales);
+  p.v = kv_source(args.kv.v_pages, args.kv.v_scales);
+  if (p.k.code == KvCode::i4_columns) {
+    p.k_tail = kv_source(args.kv.k_tail, {});
+    p.tails = args.kv.tails.as<int32_t>();
+  }
+  if (table.rank == 2) {
+    p.page_table = table.as<int32_t>();
+    p.table_stride = table.stride(0);
+  }
+  p.seq_lens = args.kv.seq_lens.as<int32_t>();
+  p.tree = args.tree.as<int32_t>();
+  if (blocks.rank == 2) {
+    p.has_blocks = true;
+    p.blocks = blocks.as<int32_t>();
+    p.num_blocks = args.num_blocks.as<int32_t>();
+    p.block_stride = blocks.stride(0);
+    p.max_blocks = static_cast<int>(blocks.size(1));
+  }
+  if (keys.rank == 3) {
+    p.has_keys = true;
+    p.keys = keys.as<int32_t>();
+    p.num_keys = args.num_keys.as<int32_t>();
+    p.key_batch = keys.stride(0);
+    p.key_row = keys.stride(1);
+    p.max_keys = static_cast<int>(keys.size(2));
+  }
+  p.page_size = static_cast<int>(args.kv.k_pages.size(1));
+  p.capacity = static_cast<int>(capacity_of(args));
+  p.num_heads = static_cast<int>(args.q.size(-2));
+  p.num_kv_heads = static_cast<int>(args.kv.k_pages.size(2));
+  p.head_dim = static_cast<int>(args.q.size(-1));
+  p.window = args.window == 0 ? kUnbounded : bounded(args.window);
+  p.rows = row_cut(args, rows_per_tile);
+  p.scores.scale =
+      args.scale != 0.0f ? args.scale : 1.0f / std::sqrt(static_cast<float>(p.head_dim));
+  p.scores.softcap = args.softcap;
+  p.scores.sinks = args.sinks.as<float>();
+  p.scores.alibi_slopes = args.alibi_slopes.as<float>();
+  return p;
+}
+
+}  // namespace tessera::kernels
