@@ -20,13 +20,13 @@ struct KvPool {
   int64_t page_stride;  // of i4 even, like all its strides
   int64_t row_stride;
   int64_t head_stride;
-  int64_t scale_page_stride;  // of fp8 0
-  int64_t scale_row_stride;   // from group to group of 32 rows where columns share a scale
-  int64_t scale_head_stride;
-  int64_t scale_column_stride;  // where columns share a scale
+  int64_t scale_page_stride = 0;  // of fp8 0
+  int64_t scale_row_stride = 0;   // from group to group of 32 rows where columns share a scale
+  int64_t scale_head_stride = 0;
+  int64_t scale_column_stride = 0;  // where columns share a scale
   DType dtype;
   KvFormat format;
-  bool has_column_vectors;  // scale and low of 8 columns are whole vectors
+  bool has_column_vectors = false;  // scale and low of 8 columns are whole vectors
 
   constexpr int64_t element(int64_t page, int64_t row, int64_t head) const {
     return page * page_stride + row * row_stride + head * head_stride;
@@ -112,13 +112,13 @@ struct PageWalk {
     int64_t stride;
   };
 
-  char* data;               // the first unit of page 0
-  int64_t page_stride;      // bytes
-  uint32_t num_units;       // of a page
-  int unit_bytes;           // 1, 2, 4, 8 or 16
-  uint32_t num_blocks;      // of threads, a page
-  int rank;                 // 0: a page is one unit
-  Axis axes[kMaxPageAxes];  // innermost first
+  char* data;                    // the first unit of page 0
+  int64_t page_stride;           // bytes
+  uint32_t num_units;            // of a page
+  int unit_bytes;                // 1, 2, 4, 8 or 16
+  uint32_t num_blocks;           // of threads, a page
+  int rank = 0;                  // 0: a page is one unit
+  Axis axes[kMaxPageAxes] = {};  // innermost first
 
   // Where unit `index` of a page is, in units from the page's first.
   constexpr int64_t offset_of(uint32_t index) const {
