@@ -227,6 +227,11 @@ std::vector<Shape> test_shapes() {
     shapes.push_back(shape_of(3000, 40, 64, k, 7, {{"rope", 1}}));
     shapes.push_back(shape_of(128, 128, 128, k, 0, {{"rope", 1}, {"past", 31}}));
   }
+  // Blocks that take several rounds of rows, and several blocks a token.
+  for (const int64_t tokens : {1100, 20}) {
+    Shape llama = shape_of(tokens, 3, 128, 5, 0, {{"rope", 1}});
+    shapes.push_back(with_value(with_value(llama, "heads", 32), "kv_heads", 8));
+  }
   return shapes;
 }
 
@@ -243,7 +248,7 @@ std::vector<Shape> workload_shapes() {
                         {"k", format},
                         {"v", format},
                         {"rope", 1},
-                        {"past", 1000}});
+                        {"past", 8}});
     }
   }
   return shapes;

@@ -26,7 +26,7 @@ inline constexpr int kAppendThreads = 128;
 // Output    Each element is written by one lane, after the warp has read the row. A position
 //           outside the table turns the rotated elements to NaN; a slot outside the pages stores
 //           nothing. Keys whose columns share a scale are only rotated here.
-// Cost      Reads q, k and v, writes q, k and the pages: 26 KB a token for 32 and 8 heads of 128 in
+// Cost      Reads q, k and v, writes q, k and the pages: 27 KB a token for 32 and 8 heads of 128 in
 //           bf16. With few tokens the time is the latency of slot or position, angles, and a
 //           store. docs/kernels/kv.md
 // Needs     can_append_vectors: head_dim a multiple of 8 up to 256, rows on whole vectors,
