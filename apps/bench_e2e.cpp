@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "engine/make_engine.h"
 #include "model/config.h"
+#include "model/kv_memory.h"
 #include "model/weights.h"
 
 namespace tessera::apps {
@@ -165,6 +166,9 @@ void run(const BenchE2eOptions& options) {
   const Subject subject = find_subject(options);
   const E2eWorkload workload = find_workload(options);
   const EngineOptions base = engine_options(options.model);
+  const int64_t page_bytes = model::kv_page_bytes(
+      subject.config, subject.config.num_kv_heads,
+      {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
   const bool is_text = options.json != "-";
   Json report = {{"cpu", bench::cpu_name()},
                  {"simd", bench::simd_name()},
@@ -177,12 +181,13 @@ void run(const BenchE2eOptions& options) {
                  {"random_weights", subject.folder.empty()},
                  {"dtype", options.model.dtype},
                  {"weights", options.model.weights},
+                 {"kv", options.model.kv},
                  {"results", Json::array()}};
   if (is_text) {
     write_out(concat(subject.name, ", ", show_count(subject.config.num_parameters()),
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
-                     "; ", bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
-                     ", commit ", bench::current_commit(), "\n"));
+                     ", kv ", options.model.kv, "; ", bench::cpu_name(), ", ", num_threads(),
+                     " threads, ", bench::simd_name(), ", commit ", bench::current_commit(), "\n"));
   }
   for (const E2eShape& shape : workload.shapes) {
     if (shape.num_tokens() >= subject.config.max_positions) {
@@ -190,8 +195,7 @@ void run(const BenchE2eOptions& options) {
                         "come: ", subject.name, " takes ", subject.config.max_positions, "\n"));
       continue;
     }
-    const EngineOptions made =
-        e2e_options(base, shape, subject.config.kv_bytes_per_token(base.dtype));
+    const EngineOptions made = e2e_options(base, shape, page_bytes);
     const std::unique_ptr<Engine> engine = make_subject_engine(subject, made);
     const E2eResult result =
         run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));

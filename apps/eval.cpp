@@ -135,6 +135,7 @@ void print(const EvalResult& result, const EvalOptions& options, const std::stri
                {"data", options.data},
                {"dtype", options.model.dtype},
                {"weights", options.model.weights},
+               {"kv", options.model.kv},
                {"shots", num_shots}};
   json.update(accuracy_json(result.all));
   if (result.by_subject.size() > 1) {

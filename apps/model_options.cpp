@@ -31,6 +31,9 @@ void add_model_flags(CLI::App& verb, ModelOptions& options) {
   model.choice("--dtype", options.dtype, {"f32", "bf16", "f16"}, "Of weights and activations");
   model.choice("--weights", options.weights, {"plain", "int8"},
                "Linear layers as they are, or int8");
+  std::vector<std::string> kv_types;
+  for (const KvType type : kAllKvTypes) kv_types.emplace_back(name(type));
+  model.choice("--kv", options.kv, std::move(kv_types), "How keys and values are kept");
   model.quantity("--threads", options.threads, "N", "CPU threads; all cores if absent");
   FlagSet more(verb, "Advanced model");
   more.value("--device", options.device, "cpu|cuda:N", "Where the model runs");
@@ -46,6 +49,13 @@ DType parse_dtype(const std::string& text) {
     if (text == name(dtype)) return dtype;
   }
   throw UsageError(concat("--dtype is '", text, "'; it may be f32, bf16 or f16"));
+}
+
+KvType parse_kv_type(const std::string& text) {
+  if (const std::optional<KvType> type = find_kv_type(text)) return *type;
+  std::string all;
+  for (const KvType type : kAllKvTypes) all += concat(all.empty() ? "" : ", ", name(type));
+  throw UsageError(concat("--kv is '", text, "'; it may be one of ", all));
 }
 
 Device parse_device(const std::string& text) {
@@ -75,6 +85,8 @@ EngineOptions engine_options(const ModelOptions& options) {
   made.device = parse_device(options.device);
   made.dtype = parse_dtype(options.dtype);
   made.use_int8_weights = options.weights == "int8";
+  made.kv_type = parse_kv_type(options.kv);
+  if (made.kv_type == KvType::int4) made.page_size = 32;  // whole groups of keys
   made.check_weights = options.check_weights;
   made.max_context = options.context;
   made.kv_bytes = options.kv_bytes;

@@ -15,6 +15,7 @@ namespace tessera::apps {
 struct ModelOptions {
   std::string dtype = "bf16";
   std::string weights = "plain";
+  std::string kv = "plain";
   std::string device = "cpu";
   int64_t threads = 0;
   int64_t context = 0;
@@ -22,10 +23,11 @@ struct ModelOptions {
   bool check_weights = false;
 };
 
-// --dtype, --weights, --threads, --device, --context, --kv-bytes, --check-weights.
+// --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights.
 void add_model_flags(CLI::App& verb, ModelOptions& options);
 
-DType parse_dtype(const std::string& text);    // f32, bf16, f16
+DType parse_dtype(const std::string& text);  // f32, bf16, f16
+KvType parse_kv_type(const std::string& text);
 Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
 
 // The engine's options, with the number of threads set for this process.

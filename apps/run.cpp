@@ -73,6 +73,7 @@ std::string report_json(const Generation& made, const Request& request, const En
   Json json = {{"model", model},
                {"dtype", options.model.dtype},
                {"weights", options.model.weights},
+               {"kv", options.model.kv},
                {"threads", num_threads()}};
   json.update(output_json(made.outputs.front(), request));
   if (made.outputs.size() > 1) {

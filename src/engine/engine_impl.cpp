@@ -34,17 +34,26 @@ model::BatchLimits limits_of(const EngineOptions& options) {
           .batch = options.max_batch,
           .max_pages = (options.max_context + options.page_size - 1) / options.page_size,
           .logits = options.max_step_logits,
-          .max_positions = options.max_context};
+          .max_positions = options.max_context,
+          .kv_type = options.kv_type};
 }
 
-int64_t choose_num_pages(const model::Llama& model, const EngineOptions& options) {
+model::KvOptions choose_kv(const model::Llama& model, const EngineOptions& options) {
+  model::KvOptions kv{.page_size = options.page_size,
+                      .dtype = options.dtype,
+                      .type = options.kv_type,
+                      .num_tails = model::has_tails(options.kv_type) ? options.max_batch : 0};
+  const int64_t heads = model.num_kv_heads();
   const int64_t used_bytes = model.weight_bytes() + model.activation_bytes();
-  return num_kv_pages({.bytes_per_token = model.config().kv_bytes_per_token(model.dtype()),
-                       .page_size = options.page_size,
-                       .max_context = options.max_context,
-                       .max_batch = options.max_batch,
-                       .kv_bytes = options.kv_bytes,
-                       .free_bytes = free_memory(options.device, used_bytes)});
+  const int64_t tail_bytes = kv.num_tails * model::kv_tail_bytes(model.config(), heads, kv);
+  kv.num_pages = num_kv_pages(
+      {.page_bytes = model::kv_page_bytes(model.config(), heads, kv),
+       .page_size = options.page_size,
+       .max_context = options.max_context,
+       .max_batch = options.max_batch,
+       .kv_bytes = options.kv_bytes,
+       .free_bytes = std::max<int64_t>(0, free_memory(options.device, used_bytes) - tail_bytes)});
+  return kv;
 }
 
 Tensor make_host_logits(const model::Llama& model) {
@@ -60,12 +69,12 @@ EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights wei
       tokenizer_(std::move(tokenizer)),
       model_(config, std::move(weights), options_.dtype, options_.device, limits_of(options_),
              communicator_),
-      kv_(config, model_.num_kv_heads(), choose_num_pages(model_, options_), options_.page_size,
-          options_.dtype, options_.device),
+      kv_(config, model_.num_kv_heads(), choose_kv(model_, options_), options_.device),
       cache_({.num_pages = kv_.num_pages(),
               .page_size = options_.page_size,
               .use_prefix_index = options_.use_prefix_cache,
-              .hash_key = {random_word(), random_word()}}),
+              .hash_key = {random_word(), random_word()},
+              .num_tails = model::has_tails(options_.kv_type) ? options_.max_batch : 0}),
       buffers_(limits_of(options_), options_.device),
       host_logits_(make_host_logits(model_)),
       seed_key_(random_word()),

@@ -57,6 +57,7 @@ class EngineImpl final : public Engine {
   void describe_beams(Sequence& sequence, PlanEntry& entry) const;
   int64_t first_logit_of(const Sequence& sequence) const;
   bool may_read_cache(const Sequence& sequence) const;
+  std::span<const int32_t> cacheable_tokens(const Sequence& sequence) const;
   void end_cancelled_and_late();
 
   // forward_stage.cpp
@@ -66,6 +67,7 @@ class EngineImpl final : public Engine {
   void fill_batch();
   void fill_row(BatchRow& row);
   std::span<const float> run_model();
+  Context context() const { return {.batch_invariant = true}; }
 
   // sample_stage.cpp
   void score_prompt(const BatchRow& row, std::span<const float> logits, RowResult& result) const;
@@ -74,6 +76,7 @@ class EngineImpl final : public Engine {
 
   // commit_stage.cpp
   void commit_row(const BatchRow& row, RowResult& result);
+  cache::PageList fork(const cache::PageList& list);
   void fork_siblings(Sequence& first);
   void commit_token(Sequence& sequence, OutputToken token);
   FinishReason commit_text(Sequence& sequence, int32_t token, FinishReason finish,

@@ -40,9 +40,8 @@ int64_t left_in_container() {
   return limit && used ? std::max<int64_t>(0, *limit - *used) : kNoLimit;
 }
 
-[[noreturn]] void refuse_one_context(const KvNeeds& needs, int64_t context_bytes,
-                                     int64_t page_bytes, int64_t bytes) {
-  const int64_t longest = bytes / page_bytes * needs.page_size;
+[[noreturn]] void refuse_one_context(const KvNeeds& needs, int64_t context_bytes, int64_t bytes) {
+  const int64_t longest = bytes / needs.page_bytes * needs.page_size;
   const std::string fits =
       longest > 0 ? concat("lower max_context to ", longest, " or less, or ") : std::string();
   if (needs.kv_bytes > 0) {
@@ -57,20 +56,19 @@ int64_t left_in_container() {
 }  // namespace
 
 int64_t num_kv_pages(const KvNeeds& needs) {
-  const int64_t page_bytes = needs.bytes_per_token * needs.page_size;
   const int64_t context_pages = (needs.max_context + needs.page_size - 1) / needs.page_size;
-  const int64_t context_bytes = context_pages * page_bytes;
+  const int64_t context_bytes = context_pages * needs.page_bytes;
   // Page numbers times page_size are 32-bit slots.
   const int64_t most_pages = std::numeric_limits<int32_t>::max() / needs.page_size;
   const int64_t bytes = needs.kv_bytes > 0 ? needs.kv_bytes : needs.free_bytes / 4;
   if (bytes < context_bytes || most_pages < context_pages) {
-    refuse_one_context(needs, context_bytes, page_bytes, bytes);
+    refuse_one_context(needs, context_bytes, bytes);
   }
   if (needs.kv_bytes > needs.free_bytes) {
     fail(concat("engine: kv_bytes is ", needs.kv_bytes, "; ", needs.free_bytes,
                 " bytes are free: lower it"));
   }
-  const int64_t num_pages = std::min(bytes / page_bytes, most_pages);
+  const int64_t num_pages = std::min(bytes / needs.page_bytes, most_pages);
   return needs.kv_bytes > 0 ? num_pages : std::min(num_pages, context_pages * needs.max_batch);
 }
 

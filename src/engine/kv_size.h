@@ -9,8 +9,8 @@
 namespace tessera::engine {
 
 struct KvNeeds {
-  int64_t bytes_per_token = 0;
-  int64_t page_size = 0;
+  int64_t page_bytes = 0;  // of a page with its scales
+  int64_t page_size = 0;   // tokens
   int64_t max_context = 0;
   int64_t max_batch = 0;
   int64_t kv_bytes = 0;    // asked for; 0: room for max_batch contexts, a quarter of free_bytes at

@@ -14,7 +14,7 @@ namespace {
 using tessera::testing::message_of;
 
 // A page is 1,600 bytes, a context 63 pages.
-constexpr KvNeeds kNeeds = {.bytes_per_token = 100,
+constexpr KvNeeds kNeeds = {.page_bytes = 1600,
                             .page_size = 16,
                             .max_context = 1000,
                             .max_batch = 4,
