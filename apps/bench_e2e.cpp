@@ -17,7 +17,7 @@
 #include "core/text.h"
 #include "engine/make_engine.h"
 #include "model/config.h"
-#include "model/kv_memory.h"
+#include "model/kv_layout.h"
 #include "model/weights.h"
 
 namespace tessera::apps {
@@ -165,7 +165,7 @@ void write_report(const Json& json, const std::string& path) {
 void run(const BenchE2eOptions& options) {
   const Subject subject = find_subject(options);
   const E2eWorkload workload = find_workload(options);
-  const EngineOptions base = engine_options(options.model);
+  const EngineOptions base = engine_options(options.model, subject.config);
   const int64_t page_bytes = model::kv_page_bytes(
       subject.config, subject.config.num_kv_heads,
       {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
@@ -173,7 +173,7 @@ void run(const BenchE2eOptions& options) {
   Json report = {{"cpu", bench::cpu_name()},
                  {"simd", bench::simd_name()},
                  {"threads", num_threads()},
-                 {"device", to_string(base.device)},
+                 {"device", show_device(base.device)},
                  {"commit", bench::current_commit()},
                  {"date", bench::current_date()},
                  {"model", subject.name},
@@ -186,8 +186,9 @@ void run(const BenchE2eOptions& options) {
   if (is_text) {
     write_out(concat(subject.name, ", ", show_count(subject.config.num_parameters()),
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
-                     ", kv ", options.model.kv, "; ", bench::cpu_name(), ", ", num_threads(),
-                     " threads, ", bench::simd_name(), ", commit ", bench::current_commit(), "\n"));
+                     ", kv ", options.model.kv, "; on ", show_device(base.device), "; ",
+                     bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
+                     ", commit ", bench::current_commit(), "\n"));
   }
   for (const E2eShape& shape : workload.shapes) {
     if (shape.num_tokens() >= subject.config.max_positions) {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/text.h"
-#include "model/kv_memory.h"
+#include "model/kv_layout.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {

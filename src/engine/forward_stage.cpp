@@ -97,10 +97,11 @@ std::span<const float> EngineImpl::run_model() {
   const TensorView logits = model_.forward(buffers_.upload(host_batch_, ctx), kv_, ctx);
   const auto count = static_cast<size_t>(logits.num_elements());
   if (logits.device.is_cpu()) return {logits.as<float>(), count};
-  const Device device = logits.device;
-  copy_bytes(host_logits_.view().data, cpu_device(), logits.data, device, count * sizeof(float));
-  synchronize(device);
-  return {host_logits_.view().as<float>(), count};
+  // One wait a step, also where no logits are wanted: the next step writes the same buffers.
+  copy_bytes(host_logits_.as<float>(), cpu_device(), logits.data, logits.device,
+             count * sizeof(float), ctx.stream);
+  synchronize(logits.device, ctx.stream);
+  return {host_logits_.as<float>(), count};
 }
 
 std::span<const float> EngineImpl::forward(const Plan& plan) {

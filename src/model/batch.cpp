@@ -6,7 +6,7 @@
 
 #include "core/text.h"
 #include "model/chunk_plan.h"
-#include "model/kv_memory.h"
+#include "model/kv_layout.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {
@@ -103,12 +103,12 @@ void HostBatch::clear() {
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device) : limits_(limits) {
   check_limits(limits);
   memory_ = Tensor(DType::i32, {capacity(limits)}, device);
-  staging_.resize(static_cast<size_t>(capacity(limits)));
+  staging_ = HostBuffer(device, static_cast<size_t>(memory_.size_bytes()));
 }
 
 TensorView BatchBuffers::stage(std::span<const int32_t> values,
                                std::initializer_list<int64_t> shape) {
-  std::ranges::copy(values, staging_.begin() + used_);
+  std::ranges::copy(values, staging_.as<int32_t>() + used_);
   void* data = memory_.view().as<int32_t>() + used_;
   used_ += align_up(static_cast<int64_t>(values.size()));
   return TensorView::contiguous(data, DType::i32, shape, memory_.view().device);
@@ -140,7 +140,7 @@ void BatchBuffers::stage_chunks(const HostBatch& host, Batch& batch) {
   batch.tail_slots = list(host.positions);
   for (size_t s = 0; s < host.tails.size(); ++s) {
     for (int32_t token = host.query_starts[s]; token < host.query_starts[s + 1]; ++token) {
-      int32_t& slot = staging_[static_cast<size_t>(begin + token)];
+      int32_t& slot = staging_.as<int32_t>()[begin + token];
       slot = static_cast<int32_t>(host.tails[s] * kKvGroup + slot % kKvGroup);
     }
   }
@@ -165,11 +165,11 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   batch.chunk_starts =
       stage(starts.subspan(static_cast<size_t>(host.num_decodes)), {num_chunks + 1});
   for (int64_t i = 0; i <= num_chunks; ++i) {
-    staging_[static_cast<size_t>(chunk_begin + i)] -= static_cast<int32_t>(host.num_decodes);
+    staging_.as<int32_t>()[chunk_begin + i] -= static_cast<int32_t>(host.num_decodes);
   }
   batch.logit_rows = stage(host.logit_rows, {static_cast<int64_t>(host.logit_rows.size())});
   if (limits_.kv_type != KvType::plain) stage_chunks(host, batch);
-  copy_bytes(memory_.view().data, memory_.view().device, staging_.data(), cpu_device(),
+  copy_bytes(memory_.view().data, memory_.view().device, staging_.as<int32_t>(), cpu_device(),
              static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
   return batch;
 }

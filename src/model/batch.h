@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/core/context.h"
+#include "tessera/core/host_buffer.h"
 #include "tessera/core/tensor.h"
 #include "tessera/ops/kv_type.h"
 
@@ -102,8 +103,9 @@ struct ChunkPlan {
 class BatchBuffers {
  public:
   BatchBuffers(const BatchLimits& limits, Device device);
-  // Refuses what is beyond the limits or disagrees with itself. The views stay good until the next
-  // upload, which waits on nothing: it is ordered on the stream.
+  // Refuses what is beyond the limits or disagrees with itself. The copy is ordered on the stream
+  // and waits for nothing; the views stay good until the next upload, before which the stream must
+  // have come past this one.
   Batch upload(const HostBatch& host, const Context& ctx);
 
  private:
@@ -115,8 +117,8 @@ class BatchBuffers {
   BatchLimits limits_;
   ChunkPlan plan_;
   std::vector<ChunkPass> passes_;
-  Tensor memory_;                 // i32: all parts one after the other
-  std::vector<int32_t> staging_;  // the same on the host
+  Tensor memory_;       // i32: all parts one after the other
+  HostBuffer staging_;  // the same on the host
   int64_t used_ = 0;
 };
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/kv_memory.h"
+#include "model/kv_layout.h"
 
 namespace tessera::model {
 namespace {

@@ -7,30 +7,13 @@
 #include <utility>
 
 #include "model/config.h"
+#include "model/kv_layout.h"
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
-#include "tessera/ops/kv_cache.h"
-#include "tessera/ops/kv_type.h"
 
 namespace tessera::model {
 
-struct KvOptions {
-  int64_t num_pages = 0;
-  int64_t page_size = 16;     // tokens; a multiple of 32 where keys have tails
-  DType dtype = DType::bf16;  // of the model: plain pages, and tails
-  KvType type = KvType::plain;
-  int64_t num_tails = 0;  // sequences that may be under way at once; only where keys have tails
-};
-
-// Keys that share a scale by column wait in a tail until there are 32 of them.
-constexpr bool has_tails(KvType type) { return type == KvType::int4; }
-
-// Of a page with its scales, or of a tail, over all layers. num_kv_heads is this rank's share.
-int64_t kv_page_bytes(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options);
-int64_t kv_tail_bytes(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options);
-
-// One allocation. A layer's pages lie together, their scales behind them. Scales by row lie with
-// the rows of one page and head side by side, so that a kernel reads a page's in one go.
+// One allocation for the pages of all layers, one for their tails.
 class KvMemory {
  public:
   // num_kv_heads is this rank's share. The memory starts as zeros: a kernel may read the rows of a
@@ -47,7 +30,8 @@ class KvMemory {
   int64_t num_pages() const { return options_.num_pages; }
   int64_t page_size() const { return options_.page_size; }
   int64_t num_kv_heads() const { return num_kv_heads_; }
-  int64_t page_bytes() const { return page_bytes_; }  // over all layers, scales included
+  int64_t num_layers() const { return memory_.view().size(0); }
+  int64_t page_bytes() const { return num_layers() * layout_.page_bytes(); }  // with its scales
   int64_t size_bytes() const { return memory_.size_bytes() + tails_.size_bytes(); }
   // Copies whole pages, every layer: {source, target}. No target is also a source. Pages beyond the
   // memory are refused.
@@ -57,11 +41,9 @@ class KvMemory {
 
  private:
   KvOptions options_;
-  int64_t num_layers_ = 0;
+  KvLayout layout_;
   int64_t num_kv_heads_ = 0;
-  int64_t head_dim_ = 0;
-  int64_t page_bytes_ = 0;
-  Tensor memory_;      // u8: for each layer keys, values, scales of keys, scales of values
+  Tensor memory_;      // u8 [num_layers, bytes of a layer]
   Tensor tails_;       // [num_tails, num_layers, 32, num_kv_heads, head_dim]: a tail is one run
   Tensor copy_lists_;  // i32 [2, a fixed number]: sources and targets of one launch
 };

@@ -21,7 +21,7 @@ TensorView first_rows(const Tensor& tensor, int64_t count) {
 }
 
 void apply(const Linear& linear, const TensorView& x, const TensorView& out, const Context& ctx) {
-  GemmArgs args{.a = x, .b = linear.weight, .out = out};
+  GemmArgs args{.a = x, .b = linear.weight, .out = out, .is_b_static = true};
   if (linear.scale.size_bytes() > 0) args.b_scale = linear.scale.view();
   if (linear.bias.size_bytes() > 0) args.bias = linear.bias.view();
   gemm(args, ctx);
@@ -178,7 +178,10 @@ TensorView Llama::compute_logits(const Batch& batch, const Context& ctx) {
   } else {  // tied: this rank's rows of the embedding
     const int64_t rows = config_.vocab / communicator_.size();
     const int64_t begin = rows * communicator_.rank();
-    gemm({.a = normed, .b = weights_.embedding.view().slice(0, begin, begin + rows), .out = part},
+    gemm({.a = normed,
+          .b = weights_.embedding.view().slice(0, begin, begin + rows),
+          .out = part,
+          .is_b_static = true},
          ctx);
   }
   communicator_.all_gather_columns(part, all, ctx);

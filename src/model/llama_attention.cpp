@@ -24,13 +24,18 @@ TensorView as_tokens(const TensorView& pages) {
                                 pages.device);
 }
 
+// What the call before took is free again: calls on one stream run one after the other.
+void reuse_workspace(const Context& ctx) {
+  if (ctx.workspace != nullptr) ctx.workspace->reset();
+}
+
 }  // namespace
 
 // Keys that a chunk's first group had before this step: appending may write over them.
 void Llama::keep_tails(const Batch& batch, const PagedKv& kv, const Context& ctx) {
   const int64_t begin = batch.num_decodes, end = batch.batch();
   PagedKv tails = kv;
-  tails.page_table = batch.page_table.slice(0, begin, end);
+  tails.page_table = batch.page_table.slice(0, begin, end).slice(1, 0, 1);  // less than a page
   tails.seq_lens = batch.tail_lens;
   tails.tails = batch.tails.slice(0, begin, end);
   // The values it reads beside them are of no use, and lie where no table leads.
@@ -76,6 +81,7 @@ void Llama::attend_gathered(const Batch& batch, const ChunkPass& pass, int64_t w
              .v = as_tokens(scratch_v_)},
             ctx);
   const int64_t first = pass.first_token, last = first + pass.num_tokens;
+  reuse_workspace(ctx);
   attention_prefill({.q = heads.q.slice(0, first, last),
                      .k = scratch_k_,
                      .v = scratch_v_,
@@ -98,6 +104,7 @@ void Llama::attend_chunks(const Batch& batch, int64_t window, const Heads& heads
     }
     return;
   }
+  reuse_workspace(ctx);
   attention_prefill({.q = heads.q.slice(0, num_decodes, num_tokens),
                      .k = kv.k_pages,
                      .v = kv.v_pages,
@@ -132,6 +139,7 @@ void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvM
     sequences.page_table = batch.page_table.slice(0, 0, num_decodes);
     sequences.seq_lens = batch.seq_lens.slice(0, 0, num_decodes);
     if (batch.tails.rank == 1) sequences.tails = batch.tails.slice(0, 0, num_decodes);
+    reuse_workspace(ctx);
     attention_decode({.q = heads.q.slice(0, 0, num_decodes),
                       .kv = sequences,
                       .out = heads.out.slice(0, 0, num_decodes),

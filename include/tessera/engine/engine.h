@@ -25,7 +25,8 @@ struct EngineOptions {
   bool check_weights = false;      // refuse NaN and infinity at load
   int64_t max_context = 0;         // tokens of one sequence; 0: what the model was made for
   int64_t kv_bytes = 0;            // memory for the KV cache's pages; 0: room for max_batch
-                                   // contexts, at most a quarter of what is free
+                                   // contexts, at most a quarter of the free memory, of a GPU's
+                                   // four fifths
   KvType kv_type = KvType::plain;  // how keys and values are kept
   int64_t page_size = 16;          // tokens; a multiple of 32 for KvType::int4
   int64_t max_batch = 64;          // sequences in one step
@@ -81,6 +82,7 @@ class Engine {
   virtual const Tokenizer* tokenizer() const = 0;  // null for models made without one
   virtual int64_t max_context() const = 0;
   virtual int64_t vocab() const = 0;
+  virtual Device device() const = 0;
 };
 
 // Submits one request and steps until it is done: what came back, joined per sequence.
