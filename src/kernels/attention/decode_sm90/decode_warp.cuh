@@ -5,9 +5,9 @@
 
 #include <type_traits>
 
-#include "kernels/attention/decode/kv_format.cuh"
-#include "kernels/attention/decode/load.cuh"
-#include "kernels/attention/decode/state.cuh"
+#include "kernels/attention/decode_sm90/kv_format.cuh"
+#include "kernels/attention/decode_sm90/load.cuh"
+#include "kernels/attention/decode_sm90/state.cuh"
 #include "kernels/attention/scores.cuh"
 #include "tile/convert.cuh"
 #include "tile/fragment.cuh"
@@ -62,7 +62,7 @@ struct DecodeWarp {
   static constexpr float kCap = 16.0f;
   static constexpr float kBoost = kBits == 16 ? 1.0f : 16.0f;
 
-  const DecodeParams& p;
+  const Sm90DecodeParams& p;
   HalfRing<Tile>& ring;
   int lane;
   KeyRun run;
@@ -73,8 +73,8 @@ struct DecodeWarp {
   float q_base[kTiles][2];  // of its elements times bases
   WarpState<Tile> state;
   float weight_sum[kTiles][4];  // of weights as they were multiplied, by the tensor cores as well
-  float low[kTiles][2];  // sums of weights times lows of values
-  float cap[kTiles][2];  // kCap; negative where there is no reference yet
+  float low[kTiles][2];         // sums of weights times lows of values
+  float cap[kTiles][2];         // kCap; negative where there is no reference yet
   // General instances: the newest keys a column's query sees, as bits, the first key of them all,
   // and its position.
   uint32_t seen[kTiles][2];
@@ -157,9 +157,8 @@ struct DecodeWarp {
     for (int j = 0; j < 2; ++j) {
       const int row = min(first_row + 8 * t + 2 * (lane % 4) + j, p.rows - 1);
       const int token = p.token_of(row);
-      seen[t][j] = p.tree != nullptr
-                       ? static_cast<uint32_t>(p.tree[run.sequence * p.q_len + token])
-                       : (2u << token) - 1;
+      seen[t][j] = p.tree != nullptr ? static_cast<uint32_t>(p.tree[run.sequence * p.q_len + token])
+                                     : (2u << token) - 1;
       first_seen[t][j] = max(run.len - p.q_len + token + 1 - p.window, 0);
     }
   }
@@ -183,8 +182,8 @@ struct DecodeWarp {
       TESSERA_UNROLL
       for (int group = 0; group < kD / 16 / kSteps; ++group) {
         uint32_t r[4];
-        tile::ptx::ldmatrix(
-            r, half + box * Tile::kBoxBytes + place(lane % 16, 2 * group + lane / 16));
+        tile::ptx::ldmatrix(r,
+                            half + box * Tile::kBoxBytes + place(lane % 16, 2 * group + lane / 16));
         TESSERA_UNROLL
         for (int i = 0; i < kSteps; ++i) {
           uint32_t a[4];
@@ -272,7 +271,8 @@ struct DecodeWarp {
     const uint32_t at = ring.scales() + 2 * kNumScales * (lane / 4);
     TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) {
-      uint32_t word = tile::ptx::load_shared(at + 16 * kNumScales * i - (kNumScales == 1 ? lane / 4 % 2 * 2 : 0));
+      uint32_t word = tile::ptx::load_shared(at + 16 * kNumScales * i -
+                                             (kNumScales == 1 ? lane / 4 % 2 * 2 : 0));
       if constexpr (kNumScales == 1) word >>= lane / 4 % 2 * 16;
       const float2 pair = tile::pair_to_floats<F16>(word);
       s.scale[i] = pair.x;
@@ -380,8 +380,7 @@ struct DecodeWarp {
         }
         if (!(most > cap[t][j]) || top == kMinusInfinity) continue;
         const float reference = top * scale;
-        const float factor =
-            cap[t][j] < 0 ? 0.0f : exp2_approx(state.reference[t][j] - reference);
+        const float factor = cap[t][j] < 0 ? 0.0f : exp2_approx(state.reference[t][j] - reference);
         state.reference[t][j] = reference;
         cap[t][j] = kCap;
         state.sum[t][j] *= factor;

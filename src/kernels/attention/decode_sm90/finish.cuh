@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/attention/decode/decode_warp.cuh"
+#include "kernels/attention/decode_sm90/decode_warp.cuh"
 #include "tile/ptx/cluster.cuh"
 
 namespace tessera::kernels {
@@ -17,7 +17,8 @@ struct DecodeUnit {
 };
 
 template <class Q, class Tile>
-__device__ void leave_state(DecodeShared<Tile>& shared, const DecodeWarp<Q, Tile>& w, int warp) {
+__device__ void leave_state(Sm90DecodeShared<Tile>& shared, const DecodeWarp<Q, Tile>& w,
+                            int warp) {
   TESSERA_UNROLL
   for (int t = 0; t < Tile::kTiles; ++t) {
     TESSERA_UNROLL
@@ -38,7 +39,7 @@ __device__ void leave_state(DecodeShared<Tile>& shared, const DecodeWarp<Q, Tile
 }
 
 template <class Tile>
-__device__ QuadState fold_warps(const DecodeShared<Tile>& shared, int row, int quad) {
+__device__ QuadState fold_warps(const Sm90DecodeShared<Tile>& shared, int row, int quad) {
   QuadState states[Tile::kWarps];
   TESSERA_UNROLL
   for (int w = 0; w < Tile::kWarps; ++w) {
@@ -50,7 +51,7 @@ __device__ QuadState fold_warps(const DecodeShared<Tile>& shared, int row, int q
 
 // Four elements of a result, at `row` of the unit.
 template <class Q, class Tile>
-__device__ void store_quad(const DecodeParams& p, const DecodeUnit& unit, int row, int quad,
+__device__ void store_quad(const Sm90DecodeParams& p, const DecodeUnit& unit, int row, int quad,
                            QuadState state) {
   const int query = unit.first_row + row;
   const int token = p.token_of(query);
@@ -60,13 +61,11 @@ __device__ void store_quad(const DecodeParams& p, const DecodeUnit& unit, int ro
   }
   const float v_scale =
       p.v_head_scales == nullptr ? 1.0f : p.v_head_scales[unit.kv_head * p.v_head_scale_step];
-  const float factor =
-      state.sum > 0 ? v_scale / (DecodeWarp<Q, Tile>::kBoost * state.sum) : 0.0f;
+  const float factor = state.sum > 0 ? v_scale / (DecodeWarp<Q, Tile>::kBoost * state.sum) : 0.0f;
   Q* out = static_cast<Q*>(p.out) + unit.sequence * p.out_strides.batch +
            token * p.out_strides.row + head * p.out_strides.head + 4 * quad;
-  *reinterpret_cast<uint2*>(out) = {
-      tile::pack_pair<Q>(state.o.x * factor, state.o.y * factor),
-      tile::pack_pair<Q>(state.o.z * factor, state.o.w * factor)};
+  *reinterpret_cast<uint2*>(out) = {tile::pack_pair<Q>(state.o.x * factor, state.o.y * factor),
+                                    tile::pack_pair<Q>(state.o.z * factor, state.o.w * factor)};
   if (p.lse == nullptr || quad != 0) return;
   p.lse[unit.sequence * p.lse_strides.batch + token * p.lse_strides.row +
         head * p.lse_strides.head] =
@@ -76,18 +75,18 @@ __device__ void store_quad(const DecodeParams& p, const DecodeUnit& unit, int ro
 // Calls f(row, quad) for the block's quads of rows that are queries, those of number `first` and
 // every `step`-th after it.
 template <class Tile, class F>
-__device__ __forceinline__ void for_quads(const DecodeParams& p, const DecodeUnit& unit, int first,
-                                          int step, F f) {
+__device__ __forceinline__ void for_quads(const Sm90DecodeParams& p, const DecodeUnit& unit,
+                                          int first, int step, F f) {
   const int quads = min(Tile::kRows, p.rows - unit.first_row) * Tile::kQuads;
   for (int i = first; i < quads; i += step) f(i / Tile::kQuads, i % Tile::kQuads);
 }
 template <class Tile, class F>
-__device__ __forceinline__ void for_quads(const DecodeParams& p, const DecodeUnit& unit, F f) {
+__device__ __forceinline__ void for_quads(const Sm90DecodeParams& p, const DecodeUnit& unit, F f) {
   for_quads<Tile>(p, unit, static_cast<int>(threadIdx.x), Tile::kThreads, f);
 }
 
 template <class Q, class Tile, int kParts>
-__device__ void fold_parts(const DecodeParams& p, const DecodeUnit& unit, int64_t first_part) {
+__device__ void fold_parts(const Sm90DecodeParams& p, const DecodeUnit& unit, int64_t first_part) {
   for_quads<Tile>(p, unit, [&](int row, int quad) {
     QuadState states[kParts];
     TESSERA_UNROLL
@@ -102,10 +101,10 @@ __device__ void fold_parts(const DecodeParams& p, const DecodeUnit& unit, int64_
 
 // Through memory: every block leaves its states and takes a ticket; who takes the last one folds.
 template <class Q, class Tile>
-__device__ void finish_by_ticket(const DecodeParams& p, DecodeShared<Tile>& shared,
-                                 const DecodeUnit& unit) {
+__device__ void finish_by_ticket(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared,
+                                 const DecodeUnit& unit, int log2_parts) {
   const int64_t unit_idx = static_cast<int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
-  const int num_parts = 1 << p.log2_parts;
+  const int num_parts = 1 << log2_parts;
   const int64_t first_part = unit_idx << p.log2_parts;
   for_quads<Tile>(p, unit, [&](int row, int quad) {
     const QuadState state = fold_warps(shared, row, quad);
@@ -133,7 +132,7 @@ __device__ void finish_by_ticket(const DecodeParams& p, DecodeShared<Tile>& shar
 
 // Through shared memory of the cluster: every block finishes some of the elements.
 template <class Q, class Tile, int kCluster>
-__device__ void finish_by_cluster(const DecodeParams& p, DecodeShared<Tile>& shared,
+__device__ void finish_by_cluster(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared,
                                   const DecodeUnit& unit) {
   using namespace tile::ptx;
   // A thread puts the fold of its quad where warp 0's was, which no other thread reads.
@@ -160,11 +159,12 @@ __device__ void finish_by_cluster(const DecodeParams& p, DecodeShared<Tile>& sha
 }
 
 template <class Q, class Tile, int kCluster>
-__device__ void finish(const DecodeParams& p, DecodeShared<Tile>& shared, const DecodeUnit& unit) {
+__device__ void finish(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared,
+                       const DecodeUnit& unit, int log2_parts) {
   if constexpr (kCluster > 1) {
     finish_by_cluster<Q, Tile, kCluster>(p, shared, unit);
-  } else if (p.log2_parts > 0) {
-    finish_by_ticket<Q, Tile>(p, shared, unit);
+  } else if (log2_parts > 0) {
+    finish_by_ticket<Q, Tile>(p, shared, unit, log2_parts);
   } else {
     for_quads<Tile>(p, unit, [&](int row, int quad) {
       store_quad<Q, Tile>(p, unit, row, quad, fold_warps(shared, row, quad));

@@ -21,7 +21,7 @@ struct RowScaleParams {
 inline constexpr int kInverseBits = 20;
 inline constexpr int kMostGroup = 255;
 
-struct DecodeParams {
+struct Sm90DecodeParams {
   // Boxes of 16 rows of one head, or of 32 where these lie in one page and one panel: [page, head,
   // panel, row, byte].
   CUtensorMap k;
@@ -45,11 +45,11 @@ struct DecodeParams {
   int log2_boxes_per_page;
   bool has_long_boxes;
   int num_kv_heads;
-  int group;   // heads that share keys
-  int q_len;   // tokens
+  int group;               // heads that share keys
+  int q_len;               // tokens
   uint32_t inverse_group;  // 2^kInverseBits / group, rounded up
-  int rows;    // queries that share keys: group * q_len
-  int window;  // kUnbounded: none
+  int rows;                // queries that share keys: group * q_len
+  int window;              // kUnbounded: none
   ScoreParams scores;
   int num_row_groups;
   // Blocks that share the keys of one sequence and head, and where they leave what they found.
@@ -64,6 +64,6 @@ struct DecodeParams {
     return static_cast<int>(static_cast<uint32_t>(query) * inverse_group >> kInverseBits);
   }
 };
-static_assert(std::is_trivially_copyable_v<DecodeParams>);
+static_assert(std::is_trivially_copyable_v<Sm90DecodeParams>);
 
 }  // namespace tessera::kernels

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/attention/decode/decode_warp.cuh"
-#include "kernels/attention/decode/finish.cuh"
+#include "kernels/attention/decode_sm90/decode_warp.cuh"
+#include "kernels/attention/decode_sm90/finish.cuh"
 #include "tile/arch.cuh"
 
 namespace tessera::kernels {
@@ -33,9 +33,9 @@ __device__ __forceinline__ void fold_leaf(WarpState<Tile>& state, int i, int cou
 // Grid: parts; heads of keys; sequences times groups of kRows queries.
 template <class Q, class Tile, int kCluster>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
-    attention_decode_sm90_kernel(const __grid_constant__ DecodeParams p) {
+    attention_decode_sm90_kernel(const __grid_constant__ Sm90DecodeParams p) {
   extern __shared__ char raw[];
-  auto& shared = *reinterpret_cast<DecodeShared<Tile>*>(raw);
+  auto& shared = *reinterpret_cast<Sm90DecodeShared<Tile>*>(raw);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
@@ -46,19 +46,22 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   // Groups of rows are rare, and a division takes as long as a launch.
   const int z = static_cast<int>(blockIdx.z);
   const bool is_one_group = p.num_row_groups == 1;
-  const DecodeUnit unit{
-      .sequence = is_one_group ? z : z / p.num_row_groups,
-      .kv_head = static_cast<int>(blockIdx.y),
-      .first_row = is_one_group ? 0 : z % p.num_row_groups * Tile::kRows,
-      .part = static_cast<int>(blockIdx.x)};
+  const DecodeUnit unit{.sequence = is_one_group ? z : z / p.num_row_groups,
+                        .kv_head = static_cast<int>(blockIdx.y),
+                        .first_row = is_one_group ? 0 : z % p.num_row_groups * Tile::kRows,
+                        .part = static_cast<int>(blockIdx.x)};
   tile::wait_for_previous(Sm90{});
 
   const int len = max(p.seq_lens[unit.sequence], 0);
   const int first_step = max(len - p.q_len + 1 - p.window, 0) / kStepKeys;
   const int num_steps = (len + kStepKeys - 1) / kStepKeys - first_step;
   const int log2_leaves_here = log2_leaves(num_steps);
-  const LeafRange mine = leaves_of(unit.part * Tile::kWarps + warp,
-                                   p.log2_parts + Tile::kLog2Warps, log2_leaves_here);
+  // A short sequence takes fewer parts than were launched for the longest.
+  const int log2_parts =
+      kCluster > 1 ? p.log2_parts : min(p.log2_parts, log2_leaves_here - Tile::kLog2Warps);
+  if (unit.part >> log2_parts != 0) return;
+  const LeafRange mine =
+      leaves_of(unit.part * Tile::kWarps + warp, log2_parts + Tile::kLog2Warps, log2_leaves_here);
   const auto step_of = [&](int leaf) {
     return first_step + leaf_begin(leaf, log2_leaves_here, num_steps);
   };
@@ -86,7 +89,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   __syncthreads();  // the states lie where the rings were
   leave_state(shared, w, warp);
   __syncthreads();
-  finish<Q, Tile, kCluster>(p, shared, unit);
+  finish<Q, Tile, kCluster>(p, shared, unit, log2_parts);
 }
 
 }  // namespace tessera::kernels

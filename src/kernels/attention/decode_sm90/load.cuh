@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/attention/decode/params.h"
-#include "kernels/attention/decode/tile.h"
+#include "kernels/attention/decode_sm90/params.h"
+#include "kernels/attention/decode_sm90/tile.h"
 #include "tile/ptx/mbarrier.cuh"
 #include "tile/ptx/shared.cuh"
 #include "tile/ptx/tma.cuh"
@@ -15,7 +15,7 @@
 namespace tessera::kernels {
 
 template <class Tile>
-struct alignas(1024) DecodeShared {
+struct alignas(1024) Sm90DecodeShared {
   static constexpr int kPitch = Tile::kD + 4;  // so that rows start in different banks
   static constexpr int kScaleSlot = std::max(Tile::kScaleBytes, 16);
   union {
@@ -41,7 +41,7 @@ struct KeyRun {
 // Where the pages of a run lie: each lane knows one box's, 32 ahead of the first in use.
 class PageCursor {
  public:
-  __device__ void start(const DecodeParams& p, const KeyRun& run, int lane) {
+  __device__ void start(const Sm90DecodeParams& p, const KeyRun& run, int lane) {
     table_ = p.page_table == nullptr ? nullptr : p.page_table + run.sequence * p.table_stride;
     shift_ = p.log2_boxes_per_page;
     base_ = 2 * run.begin;
@@ -83,7 +83,7 @@ class HalfRing {
  public:
   static constexpr int kDepth = Tile::kDepth;
 
-  __device__ HalfRing(const DecodeParams& p, DecodeShared<Tile>& shared, int warp, int lane)
+  __device__ HalfRing(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared, int warp, int lane)
       : p_(p),
         halves_(tile::ptx::shared_address(shared.halves[warp])),
         scales_(tile::ptx::shared_address(shared.scales[warp])),
@@ -117,7 +117,7 @@ class HalfRing {
   }
   __device__ __forceinline__ uint32_t half() const { return halves_ + slot_ * Tile::kHalfBytes; }
   __device__ __forceinline__ uint32_t scales() const {
-    return scales_ + slot_ * DecodeShared<Tile>::kScaleSlot;
+    return scales_ + slot_ * Sm90DecodeShared<Tile>::kScaleSlot;
   }
 
   // The keys (kIsV: values) of `step` have been read by every lane: their place takes the half that
@@ -171,12 +171,12 @@ class HalfRing {
       constexpr int kBytes = kBoxKeys * 2 * kNumScales;
       const char* from = static_cast<const char*>(scales.data) +
                          2 * (page * scales.page + run_.kv_head * scales.head + row * kNumScales);
-      tile::ptx::bulk_load(scales_ + slot * DecodeShared<Tile>::kScaleSlot + box * kBytes, from,
+      tile::ptx::bulk_load(scales_ + slot * Sm90DecodeShared<Tile>::kScaleSlot + box * kBytes, from,
                            kBoxes * kBytes, barrier, policy_);
     }
   }
 
-  const DecodeParams& p_;
+  const Sm90DecodeParams& p_;
   uint32_t halves_, scales_, full_;
   int lane_;
   KeyRun run_;
