@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(kAppendThreads)
       Vec other{};
       if (is_inside) bits = Vec::load(at);
       if (is_rotated && !p.is_interleaved) other = Vec::load(at + half_offset(p, element));
+      const float given_scale = is_inside ? load_given_scale(p, row) : 1.0f;
       __syncwarp();  // another lane may write what this one has just read
 
       float x[kKvVec];
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kAppendThreads)
       if (!is_inside || !row.is_stored(p, slot)) continue;
       const KvPool pool = row.part == AppendPart::k ? p.k_pages : p.v_pages;
       const auto [page, page_row] = place_of(p, slot);
-      const KvScale scale = scale_of_row(pool, row.head, range);
+      const KvScale scale = scale_of_row(pool.format, given_scale, range);
       store_codes<true>(pool, pool.element(page, page_row, row.head) + element, bits, x, scale,
                         kKvVec);
       if (element == 0 && has_row_scales(pool.format)) {
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kAppendThreads, 4)
         for (int i = lane; i < p.head_dim; i += kMaxKvLanes) range.include(tile::to_float(data[i]));
         range.fold(p.log_lanes);
       }
-      const KvScale scale = scale_of_row(pool, row.head, range);
+      const KvScale scale = scale_of_row(pool.format, load_given_scale(p, row), range);
       for (int i = lane * kKvVec; i < p.head_dim; i += kMaxKvLanes * kKvVec) {
         const int count = min(kKvVec, p.head_dim - i);
         const Vec bits = Vec::load_part(data + i, count);

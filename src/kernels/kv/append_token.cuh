@@ -43,10 +43,20 @@ struct AppendRow {
   }
 };
 
+// The scale that a row's pages came with: FP8's, else 1.
+__device__ inline float load_given_scale(const KvAppendParams& p, const AppendRow& row) {
+  if (row.part == AppendPart::k && p.k_pages.format == KvFormat::fp8) {
+    return fp8_scale(p.k_pages, row.head);
+  }
+  if (row.part == AppendPart::v && p.v_pages.format == KvFormat::fp8) {
+    return fp8_scale(p.v_pages, row.head);
+  }
+  return 1.0f;
+}
+
 // The scale a row is stored with, given the range of its elements.
-__device__ inline KvScale scale_of_row(const KvPool& pool, int64_t head, const KvRange& range) {
-  if (pool.format == KvFormat::fp8) return {fp8_scale(pool, head), 0.0f};
-  return has_row_scales(pool.format) ? find_scale(range, pool.format) : KvScale{};
+__device__ inline KvScale scale_of_row(KvFormat format, float given_scale, const KvRange& range) {
+  return has_row_scales(format) ? find_scale(range, format) : KvScale{given_scale, 0.0f};
 }
 
 // Cosines and sines of the kKvVec elements of a vector: of half_split one pair each, interleaved
