@@ -163,22 +163,31 @@ struct DecodeWarp {
     }
   }
 
-  // A lane's address for ldmatrix: `row` and 16 bytes `chunk` of a box. Bits of `chunk` above the
-  // lowest may be set by xor afterwards, within a panel.
+  // Where 16 bytes `chunk` of a row of a box lie.
+  static constexpr int kPanelChunks = Tile::kPanelBytes / 16;
+  static constexpr int kPanelSize = kBoxKeys * Tile::kPanelBytes;
   static __device__ __forceinline__ uint32_t place(int row, int chunk) {
-    constexpr int kChunks = Tile::kPanelBytes / 16;
-    const int panel = chunk / kChunks;
-    return panel * kBoxKeys * Tile::kPanelBytes +
-           tile::swizzled(Tile::kSwizzle, row * Tile::kPanelBytes + 16 * (chunk % kChunks));
+    return chunk / kPanelChunks * kPanelSize +
+           tile::swizzled(Tile::kSwizzle, row * Tile::kPanelBytes + 16 * (chunk % kPanelChunks));
+  }
+  // The same for a lane's row and chunk 2 * group + upper, from place(row, upper), which it keeps:
+  // within a panel the swizzle is an xor, so that a constant does it.
+  static __device__ __forceinline__ uint32_t place_of_group(uint32_t half, uint32_t lane_place,
+                                                            int box, int group) {
+    const int in_panel = kPanelChunks > 1 ? 2 * group % kPanelChunks : 0;
+    const int panel = 2 * group / kPanelChunks;
+    return ((half + lane_place) ^ (16 * in_panel)) + panel * kPanelSize + box * Tile::kBoxBytes;
   }
 
   // scores[box][t][i]: product of key lane / 4 + 8 * (i / 2) of a box and column i % 2.
   __device__ __forceinline__ void multiply_keys(float (&scores)[2][kTiles][4]) const {
     constexpr int kSteps = 16 / kBits;  // of 16 elements, in what one ldmatrix brings
-    const uint32_t half = ring.half();
+    // Sums that do not wait for each other, where there are registers for two.
+    constexpr int kChains = kD <= 128 ? 2 : 1;
+    const uint32_t half = ring.half(), lane_place = place(lane % 16, lane / 16);
     TESSERA_UNROLL
     for (int box = 0; box < 2; ++box) {
-      float parts[kTiles][2][4] = {};
+      float parts[kTiles][kChains][4] = {};
       TESSERA_UNROLL
       for (int group = 0; group < kD / 16 / kSteps; ++group) {
         uint32_t r[4];
@@ -204,20 +213,26 @@ struct DecodeWarp {
           }
           const int step = group * kSteps + i;
           TESSERA_UNROLL
-          for (int t = 0; t < kTiles; ++t) tile::ptx::mma<T>(parts[t][step % 2], a, q[t][step]);
+          for (int t = 0; t < kTiles; ++t)
+            tile::ptx::mma<T>(parts[t][step % kChains], a, q[t][step]);
         }
       }
       TESSERA_UNROLL
       for (int t = 0; t < kTiles; ++t) {
         TESSERA_UNROLL
-        for (int i = 0; i < 4; ++i) scores[box][t][i] = parts[t][0][i] + parts[t][1][i];
+        for (int i = 0; i < 4; ++i)
+          scores[box][t][i] =
+              kChains == 1 ? parts[t][0][i] : parts[t][0][i] + parts[t][kChains - 1][i];
       }
     }
   }
 
   __device__ __forceinline__ void multiply_values(const uint32_t (&weights)[2][kTiles][2]) {
     constexpr int kSteps = 16 / kBits;
+    // Of 16-bit values the two blocks of 8 elements come first, of codes the 16 keys.
     const uint32_t half = ring.half();
+    const uint32_t lane_place =
+        kBits == 16 ? place(lane % 8 + 8 * (lane / 16), lane / 8 % 2) : place(lane % 16, lane / 16);
     TESSERA_UNROLL
     for (int box = 0; box < 2; ++box) {
       if constexpr (kHasBaseV) {
@@ -229,11 +244,8 @@ struct DecodeWarp {
       }
       TESSERA_UNROLL
       for (int group = 0; group < kD / 16 / kSteps; ++group) {
-        // Of 16-bit values the two blocks of 8 elements come first, of codes the 16 keys.
-        const int row = kBits == 16 ? lane % 8 + 8 * (lane / 16) : lane % 16;
-        const int chunk = 2 * group + (kBits == 16 ? lane / 8 % 2 : lane / 16);
         uint32_t r[4];
-        tile::ptx::ldmatrix_trans(r, half + box * Tile::kBoxBytes + place(row, chunk));
+        tile::ptx::ldmatrix_trans(r, place_of_group(half, lane_place, box, group));
         TESSERA_UNROLL
         for (int i = 0; i < kSteps; ++i) {
           uint32_t a[4];

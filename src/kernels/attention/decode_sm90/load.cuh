@@ -100,7 +100,6 @@ class HalfRing {
   // Fills the ring with the first halves of a run.
   __device__ void start(const KeyRun& run) {
     run_ = run;
-    policy_ = tile::ptx::createpolicy_evict_first();
     cursor_.start(p_, run, lane_);
 #pragma unroll 1
     for (int i = 0; i + 1 < kDepth; i += 2) {
@@ -162,9 +161,11 @@ class HalfRing {
   template <bool kIsV, int kBoxes>
   __device__ __forceinline__ void load_box(int page, int row, int slot, int box, uint32_t barrier) {
     const CUtensorMap* map = kIsV ? &p_.v : &p_.k;
+    // Made anew each time: two registers for all of the kernel are worth more.
+    const tile::ptx::CachePolicy policy = tile::ptx::createpolicy_evict_first();
     const uint32_t to = halves_ + slot * Tile::kHalfBytes + box * Tile::kBoxBytes;
     tile::ptx::tensor_load(to, map, tile::ptx::Coord<5>{{0, row, 0, run_.kv_head, page}}, barrier,
-                           policy_);
+                           policy);
     constexpr int kNumScales = kIsV ? Tile::V::kNumScales : Tile::K::kNumScales;
     if constexpr (kNumScales > 0) {
       const RowScaleParams& scales = kIsV ? p_.v_scales : p_.k_scales;
@@ -172,7 +173,7 @@ class HalfRing {
       const char* from = static_cast<const char*>(scales.data) +
                          2 * (page * scales.page + run_.kv_head * scales.head + row * kNumScales);
       tile::ptx::bulk_load(scales_ + slot * Sm90DecodeShared<Tile>::kScaleSlot + box * kBytes, from,
-                           kBoxes * kBytes, barrier, policy_);
+                           kBoxes * kBytes, barrier, policy);
     }
   }
 
@@ -181,7 +182,6 @@ class HalfRing {
   int lane_;
   KeyRun run_;
   PageCursor cursor_;
-  tile::ptx::CachePolicy policy_;
   int slot_;
   uint32_t parity_;
 };
