@@ -98,6 +98,8 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
     made.device = parse_device(options.device);
     engine::check_device(config, made);
   }
+  // Every step reads all weights: a GPU wants more tokens to each than keep a CPU busy.
+  if (!made.device.is_cpu()) made.max_step_tokens = 2048;
   return made;
 }
 
