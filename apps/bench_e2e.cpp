@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "engine/make_engine.h"
 #include "model/config.h"
+#include "model/kv_layout.h"
 #include "model/weights.h"
 
 namespace tessera::apps {
@@ -164,12 +165,15 @@ void write_report(const Json& json, const std::string& path) {
 void run(const BenchE2eOptions& options) {
   const Subject subject = find_subject(options);
   const E2eWorkload workload = find_workload(options);
-  const EngineOptions base = engine_options(options.model);
+  const EngineOptions base = engine_options(options.model, subject.config);
+  const int64_t page_bytes = model::kv_page_bytes(
+      subject.config, subject.config.num_kv_heads,
+      {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
   const bool is_text = options.json != "-";
   Json report = {{"cpu", bench::cpu_name()},
                  {"simd", bench::simd_name()},
                  {"threads", num_threads()},
-                 {"device", to_string(base.device)},
+                 {"device", show_device(base.device)},
                  {"commit", bench::current_commit()},
                  {"date", bench::current_date()},
                  {"model", subject.name},
@@ -177,11 +181,13 @@ void run(const BenchE2eOptions& options) {
                  {"random_weights", subject.folder.empty()},
                  {"dtype", options.model.dtype},
                  {"weights", options.model.weights},
+                 {"kv", options.model.kv},
                  {"results", Json::array()}};
   if (is_text) {
     write_out(concat(subject.name, ", ", show_count(subject.config.num_parameters()),
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
-                     "; ", bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
+                     ", kv ", options.model.kv, "; on ", show_device(base.device), "; ",
+                     bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
                      ", commit ", bench::current_commit(), "\n"));
   }
   for (const E2eShape& shape : workload.shapes) {
@@ -190,8 +196,7 @@ void run(const BenchE2eOptions& options) {
                         "come: ", subject.name, " takes ", subject.config.max_positions, "\n"));
       continue;
     }
-    const EngineOptions made =
-        e2e_options(base, shape, subject.config.kv_bytes_per_token(base.dtype));
+    const EngineOptions made = e2e_options(base, shape, page_bytes);
     const std::unique_ptr<Engine> engine = make_subject_engine(subject, made);
     const E2eResult result =
         run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));

@@ -119,8 +119,7 @@ double E2eResult::decode_rate() const {
   return static_cast<double>(shape.batch) * static_cast<double>(step_seconds.size()) / seconds;
 }
 
-EngineOptions e2e_options(EngineOptions options, const E2eShape& shape,
-                          int64_t kv_bytes_per_token) {
+EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes) {
   // Beside the tokens one place, for the token that ends the pass.
   const int64_t context = shape.num_tokens() + 1;
   const int64_t pages = (context + options.page_size - 1) / options.page_size + 1;
@@ -128,7 +127,7 @@ EngineOptions e2e_options(EngineOptions options, const E2eShape& shape,
   options.max_queue = std::max(options.max_queue, shape.batch);
   if (options.max_context == 0) options.max_context = context;
   if (options.kv_bytes == 0) {
-    options.kv_bytes = shape.batch * pages * options.page_size * kv_bytes_per_token;
+    options.kv_bytes = shape.batch * pages * page_bytes;
   }
   options.use_prefix_cache = false;  // random prompts share nothing
   return options;

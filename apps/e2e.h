@@ -43,7 +43,8 @@ struct E2eResult {
 };
 
 // Engine options in which the shape runs whole: room for all its keys and values, no prefix cache.
-EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t kv_bytes_per_token);
+// A page of its cache takes page_bytes.
+EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes);
 
 // Runs the shape `num_warmup + num_repeats` times; only the last num_repeats are timed.
 E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num_repeats);

@@ -9,6 +9,7 @@
 
 #include "apps/eval/accuracy.h"
 #include "apps/eval/tasks.h"
+#include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
@@ -121,7 +122,7 @@ std::string line_of(std::string_view what, const Accuracy& accuracy) {
 }
 
 void print(const EvalResult& result, const EvalOptions& options, const std::string& folder,
-           int64_t num_shots) {
+           int64_t num_shots, Device device) {
   if (!options.is_json) {
     if (result.by_subject.size() > 1) {
       for (const auto& [subject, accuracy] : result.by_subject)
@@ -135,6 +136,8 @@ void print(const EvalResult& result, const EvalOptions& options, const std::stri
                {"data", options.data},
                {"dtype", options.model.dtype},
                {"weights", options.model.weights},
+               {"kv", options.model.kv},
+               {"device", show_device(device)},
                {"shots", num_shots}};
   json.update(accuracy_json(result.all));
   if (result.by_subject.size() > 1) {
@@ -162,11 +165,13 @@ void run(const EvalOptions& options) {
   }
   const std::filesystem::path folder = find_model(options.folder);
   const std::unique_ptr<Engine> engine =
-      load_engine(folder, scoring_options(engine_options(options.model)));
+
+      load_engine(folder,
+                  scoring_options(engine_options(options.model, model::load_config(folder))));
   if (engine->tokenizer() == nullptr)
     throw Error("the model has no tokenizer.json; text needs one");
   const auto num_shots = static_cast<int64_t>(questions.front().shots.size());
-  print(evaluate(*engine, questions), options, folder.string(), num_shots);
+  print(evaluate(*engine, questions), options, folder.string(), num_shots, engine->device());
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "core/text.h"
-#include "tessera/core/device.h"
 
 namespace tessera::apps {
 namespace {
@@ -34,6 +33,11 @@ int64_t peak_resident_bytes() {
   struct rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+std::string show_device(Device device) {
+  if (device.is_cpu()) return to_string(device);
+  return concat(to_string(device), ", ", device_info(device).name);
 }
 
 std::vector<MemoryPlace> memory_places() {

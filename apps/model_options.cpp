@@ -10,6 +10,7 @@
 #include "apps/options.h"
 #include "apps/progress.h"
 #include "core/text.h"
+#include "engine/make_engine.h"
 
 namespace tessera::apps {
 namespace {
@@ -31,9 +32,13 @@ void add_model_flags(CLI::App& verb, ModelOptions& options) {
   model.choice("--dtype", options.dtype, {"f32", "bf16", "f16"}, "Of weights and activations");
   model.choice("--weights", options.weights, {"plain", "int8"},
                "Linear layers as they are, or int8");
+  std::vector<std::string> kv_types;
+  for (const KvType type : kAllKvTypes) kv_types.emplace_back(name(type));
+  model.choice("--kv", options.kv, std::move(kv_types), "How keys and values are kept");
   model.quantity("--threads", options.threads, "N", "CPU threads; all cores if absent");
   FlagSet more(verb, "Advanced model");
-  more.value("--device", options.device, "cpu|cuda:N", "Where the model runs");
+  more.value("--device", options.device, "auto|cpu|cuda:N",
+             "Where the model runs; auto is the first GPU if it has all kernels for it");
   more.quantity("--context", options.context, "N",
                 "Most tokens of a sequence; what the model was made for if absent");
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
@@ -48,6 +53,13 @@ DType parse_dtype(const std::string& text) {
   throw UsageError(concat("--dtype is '", text, "'; it may be f32, bf16 or f16"));
 }
 
+KvType parse_kv_type(const std::string& text) {
+  if (const std::optional<KvType> type = find_kv_type(text)) return *type;
+  std::string all;
+  for (const KvType type : kAllKvTypes) all += concat(all.empty() ? "" : ", ", name(type));
+  throw UsageError(concat("--kv is '", text, "'; it may be one of ", all));
+}
+
 Device parse_device(const std::string& text) {
   if (text == "cpu") return cpu_device();
   if (text == "cuda") return cuda_device();
@@ -57,7 +69,8 @@ Device parse_device(const std::string& text) {
         parse_quantity(std::string_view(text).substr(kPrefix.size()));
     if (index && *index < 64) return cuda_device(static_cast<int>(*index));
   }
-  throw UsageError(concat("--device is '", text, "'; it may be cpu, or cuda:0 for the first GPU"));
+  throw UsageError(
+      concat("--device is '", text, "'; it may be auto, cpu, or cuda:0 for the first GPU"));
 }
 
 void use_threads(int64_t threads) {
@@ -69,15 +82,24 @@ void use_threads(int64_t threads) {
 
 int num_threads() { return omp_get_max_threads(); }
 
-EngineOptions engine_options(const ModelOptions& options) {
+EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config) {
   use_threads(options.threads);
   EngineOptions made;
-  made.device = parse_device(options.device);
   made.dtype = parse_dtype(options.dtype);
   made.use_int8_weights = options.weights == "int8";
+  made.kv_type = parse_kv_type(options.kv);
+  if (made.kv_type == KvType::int4) made.page_size = 32;  // whole groups of keys
   made.check_weights = options.check_weights;
   made.max_context = options.context;
   made.kv_bytes = options.kv_bytes;
+  if (options.device == "auto") {
+    made.device = engine::choose_device(config, made);
+  } else {
+    made.device = parse_device(options.device);
+    engine::check_device(config, made);
+  }
+  // Every step reads all weights: a GPU wants more tokens to each than keep a CPU busy.
+  if (!made.device.is_cpu()) made.max_step_tokens = 2048;
   return made;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "model/config.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::apps {
@@ -15,21 +16,24 @@ namespace tessera::apps {
 struct ModelOptions {
   std::string dtype = "bf16";
   std::string weights = "plain";
-  std::string device = "cpu";
+  std::string kv = "plain";
+  std::string device = "auto";
   int64_t threads = 0;
   int64_t context = 0;
   int64_t kv_bytes = 0;
   bool check_weights = false;
 };
 
-// --dtype, --weights, --threads, --device, --context, --kv-bytes, --check-weights.
+// --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights.
 void add_model_flags(CLI::App& verb, ModelOptions& options);
 
-DType parse_dtype(const std::string& text);    // f32, bf16, f16
+DType parse_dtype(const std::string& text);  // f32, bf16, f16
+KvType parse_kv_type(const std::string& text);
 Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
 
-// The engine's options, with the number of threads set for this process.
-EngineOptions engine_options(const ModelOptions& options);
+// The engine's options for a model, with the number of threads set for this process. The device
+// "auto" is the first GPU where it has all kernels the model needs, else the CPU.
+EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config);
 // Threads that operations on the CPU use; 0 keeps what there is.
 void use_threads(int64_t threads);
 int num_threads();

@@ -15,8 +15,8 @@ namespace tessera::apps {
 namespace {
 
 // Flags that say the same thing to whichever verb has them.
-constexpr std::array<std::string_view, 7> kShared = {"check-weights", "context", "device", "dtype",
-                                                     "kv-bytes",      "threads", "weights"};
+constexpr std::array<std::string_view, 8> kShared = {
+    "check-weights", "context", "device", "dtype", "kv", "kv-bytes", "threads", "weights"};
 
 std::string env_word(std::string_view text) {
   std::string word;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
@@ -66,7 +67,7 @@ PerplexityResult measure(Engine& engine, const std::vector<ScoreJob>& windows) {
 }
 
 void print(const PerplexityResult& result, const PerplexityOptions& options,
-           const std::string& folder) {
+           const std::string& folder, Device device) {
   if (!options.is_json) {
     write_out(concat("perplexity ", fixed(result.perplexity(), 4), ", nll ", fixed(result.nll, 6),
                      " over ", show_count(result.num_tokens), " tokens in ", result.num_windows,
@@ -77,6 +78,8 @@ void print(const PerplexityResult& result, const PerplexityOptions& options,
                                        {"text", options.text},
                                        {"dtype", options.model.dtype},
                                        {"weights", options.model.weights},
+                                       {"kv", options.model.kv},
+                                       {"device", show_device(device)},
                                        {"window", options.window},
                                        {"windows", result.num_windows},
                                        {"tokens", result.num_tokens},
@@ -95,7 +98,8 @@ void run(const PerplexityOptions& options) {
   if (options.text.empty()) throw UsageError("no text was given; name a file with --text FILE");
   const std::filesystem::path folder = find_model(options.folder);
   const std::string text = drop_separators(read_text_file(options.text));
-  EngineOptions engine_flags = scoring_options(engine_options(options.model));
+  EngineOptions engine_flags =
+      scoring_options(engine_options(options.model, model::load_config(folder)));
   engine_flags.use_prefix_cache = false;  // no window begins like another
   const std::unique_ptr<Engine> engine = load_engine(folder, engine_flags);
   if (engine->tokenizer() == nullptr)
@@ -114,7 +118,7 @@ void run(const PerplexityOptions& options) {
   if (options.limit > 0 && options.limit < static_cast<int64_t>(windows.size())) {
     windows.resize(static_cast<size_t>(options.limit));
   }
-  print(measure(*engine, windows), options, folder.string());
+  print(measure(*engine, windows), options, folder.string(), engine->device());
 }
 
 }  // namespace

@@ -73,6 +73,8 @@ std::string report_json(const Generation& made, const Request& request, const En
   Json json = {{"model", model},
                {"dtype", options.model.dtype},
                {"weights", options.model.weights},
+               {"kv", options.model.kv},
+               {"device", to_string(engine.device())},
                {"threads", num_threads()}};
   json.update(output_json(made.outputs.front(), request));
   if (made.outputs.size() > 1) {
@@ -129,7 +131,7 @@ int run(const RunOptions& options) {
     throw UsageError("--json needs a prompt: give it after the model, or pipe it in");
   }
   if (!arguments.prompt && !is_interactive) arguments.prompt = read_input();
-  EngineOptions engine_flags = engine_options(options.model);
+  EngineOptions engine_flags = engine_options(options.model, model::load_config(folder));
   // Memory for this one request and no more.
   engine_flags.max_batch =
       std::max({int64_t{1}, options.sampling.num_outputs, options.sampling.beam});

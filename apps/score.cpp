@@ -13,6 +13,7 @@ namespace tessera::apps {
 namespace {
 
 constexpr int64_t kInFlight = 8;
+constexpr int64_t kStepTokens = 512;
 constexpr float kForce = 100.0f;  // the largest bias there is
 
 class Scorer {
@@ -103,7 +104,8 @@ class Scorer {
 
 EngineOptions scoring_options(EngineOptions options) {
   options.max_batch = kInFlight;
-  options.max_step_logits = options.max_step_tokens;
+  options.max_step_tokens = kStepTokens;  // each has a row of logits
+  options.max_step_logits = kStepTokens;
   options.max_queue = kInFlight;
   return options;
 }

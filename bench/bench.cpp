@@ -98,10 +98,11 @@ class Bench {
     if (!options_.family.empty() && row.family != options_.family) return false;
     if (!options_.row.empty()) return row.name == options_.row && runs_here(row);
     if (!runs_here(row)) return false;
-    // A 16-bit copy stands for all 16-bit types.
+    // A 16-bit copy stands for all 16-bit types, and copies of pages for every type.
     const bool has_dtype = options_.dtype == "all" || name(row.key.in) == options_.dtype ||
                            name(row.key.out) == options_.dtype ||
-                           (row.op == "copy" && bit_width(row.key.in) == 16);
+                           (row.op == "copy" && bit_width(row.key.in) == 16) ||
+                           row.op == "kv_copy_pages";
     if (!has_dtype) return false;
     if (options_.every_row) return true;
     // The first row of its types stands for what the operation serves: see served_by.

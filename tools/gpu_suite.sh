@@ -130,7 +130,10 @@ run_sanitizers() {
       name=$(basename "$test")
       filter='*'
       shards=1
-      case $name in tessera_ops_gpu_tests) filter='*IsExactOnIntegers*' shards=8 ;; esac
+      case $name in
+        tessera_ops_gpu_tests) filter='*IsExactOnIntegers*' shards=8 ;;
+        tessera_engine_gpu_tests) filter='EngineOnGpu.*' ;;
+      esac
       options=()
       case $tool in
         memcheck) options=(--report-api-errors no) ;;

@@ -23,7 +23,11 @@ PageCache::PageCache(const CacheOptions& options)
     : options_(checked(options)),
       pool_(options.num_pages),
       index_(options.use_prefix_index ? options.num_pages : 0, options.page_size, options.hash_key,
-             options.digest_bits) {}
+             options.digest_bits) {
+  for (int64_t i = options.num_tails; i > 0; --i) {
+    free_tails_.push_back(static_cast<int32_t>(i - 1));
+  }
+}
 
 template <class Visit>
 void PageCache::walk_prefix(std::span<const int32_t> tokens, std::string_view salt,
@@ -95,10 +99,20 @@ PageId PageCache::take_page() {
   return pool_.take_free().value();
 }
 
+int32_t PageCache::take_tail() {
+  if (free_tails_.empty()) {
+    fail(concat("PageCache: more lists hold tokens than there are tails, ", options_.num_tails));
+  }
+  const int32_t tail = free_tails_.back();
+  free_tails_.pop_back();
+  return tail;
+}
+
 bool PageCache::grow(PageList& list, int64_t num_tokens, std::vector<PageCopy>& copies) {
   if (num_tokens <= list.num_tokens) return true;
   if (pages_to_grow(list, num_tokens) > num_available()) return false;
   if (list.num_tokens == 0) list.epoch = epoch_;
+  if (options_.num_tails > 0 && list.tail < 0) list.tail = take_tail();
   if (must_copy_last(list)) {
     const PageId source = list.pages.back();
     const PageId target = take_page();
@@ -132,14 +146,17 @@ void PageCache::index_full_pages(PageList& list, std::span<const int32_t> tokens
 }
 
 PageList PageCache::fork(const PageList& list) {
+  PageList second = list;
+  if (list.tail >= 0) second.tail = take_tail();
   for (const PageId page : list.pages) pool_.hold(page);
-  return list;
+  return second;
 }
 
 void PageCache::release(PageList& list) {
   for (auto it = list.pages.rbegin(); it != list.pages.rend(); ++it) {
     pool_.release(*it, index_.has(*it));
   }
+  if (list.tail >= 0) free_tails_.push_back(list.tail);
   list = {};
 }
 
@@ -181,10 +198,16 @@ void PageCache::check(std::span<const PageList* const> all_lists) const {
   pool_.check();
   index_.check();
   std::vector<int64_t> num_references(static_cast<size_t>(pool_.num_pages()), 0);
+  std::vector<int32_t> tails = free_tails_;
   for (const PageList* list : all_lists) {
     check_list(*list);
+    if (list->tail >= 0) tails.push_back(list->tail);
     for (const PageId page : list->pages) ++num_references.at(static_cast<size_t>(page));
   }
+  std::ranges::sort(tails);
+  expects(std::ranges::adjacent_find(tails) == tails.end(), "PageCache: two lists have one tail");
+  expects_equal(static_cast<int64_t>(tails.size()), options_.num_tails,
+                "PageCache: tails held and free");
   int64_t num_indexed = 0;
   for (PageId page = 0; page < pool_.num_pages(); ++page) {
     const int64_t want = num_references[static_cast<size_t>(page)];

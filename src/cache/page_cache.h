@@ -20,6 +20,7 @@ struct PageList {
   int64_t num_indexed = 0;  // leading full pages the prefix index has been told of
   Digest last_digest = {};  // of page num_indexed - 1: where the chain goes on
   int64_t epoch = 0;        // how often the index had been cleared when the list began
+  int32_t tail = -1;        // where the cache has tails: its own, from its first token on
 };
 
 // The contents of `source` must be copied to `target` before the step writes any page. A page may
@@ -53,6 +54,7 @@ struct CacheOptions {
   bool use_prefix_index = true;
   std::array<uint64_t, 2> hash_key = {};  // random per process, so that nobody can aim a collision
   int digest_bits = 128;                  // fewer make collisions common, for tests
+  int64_t num_tails = 0;  // lists that may hold tokens at once, each with a tail; 0: no tails
 };
 
 // Every change keeps: num_held + num_idle + num_free == num_pages; a page's reference count is the
@@ -86,7 +88,8 @@ class PageCache {
   // they are written, under one salt from the first call to the last. A page whose contents are
   // indexed under another page stays the list's own, unindexed, and is free once released.
   void index_full_pages(PageList& list, std::span<const int32_t> tokens, std::string_view salt);
-  // A second list over the same pages.
+  // A second list over the same pages. Its tail, where there are tails, is another, into which the
+  // caller copies that of `list` before either is written.
   PageList fork(const PageList& list);
   void release(PageList& list);  // leaves it empty
   // Forgets every prefix: idle pages become free. Lists begun before are never indexed again, so
@@ -105,11 +108,13 @@ class PageCache {
   int64_t pages_for(int64_t num_tokens) const;
   bool must_copy_last(const PageList& list) const;
   PageId take_page();
+  int32_t take_tail();
   void check_list(const PageList& list) const;
 
   CacheOptions options_;
   PagePool pool_;
   PrefixIndex index_;
+  std::vector<int32_t> free_tails_;
   int64_t epoch_ = 0;
   int64_t num_lookup_tokens_ = 0;
   int64_t num_hit_tokens_ = 0;

@@ -73,6 +73,15 @@ const DeviceInfo& device_info(Device device) {
   return infos[static_cast<size_t>(device.index)];
 }
 
+int64_t free_device_bytes(Device device) {
+  expects(!device.is_cpu(), "free_device_bytes: asks GPUs, and was asked about cpu");
+  const DeviceGuard guard(device);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return static_cast<int64_t>(free_bytes);
+}
+
 std::string cuda_runtime_version() {
   int version = 0;
   cuda_check(cudaRuntimeGetVersion(&version), "cudaRuntimeGetVersion");
@@ -147,6 +156,22 @@ void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stre
 void synchronize(Device device, Stream stream) {
   const DeviceGuard guard(device);
   cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+void* allocate_pinned(size_t num_bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaHostAlloc(&data, num_bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(concat("allocate_pinned: the system pins no ", num_bytes,
+                " bytes more; other programs, or a limit on locked memory, may have taken them"));
+  }
+  cuda_check(status, "cudaHostAlloc");
+  return data;
+}
+
+void deallocate_pinned(void* data) noexcept {
+  if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();  // as in deallocate
 }
 
 }  // namespace backend

@@ -23,6 +23,11 @@ const DeviceInfo& device_info(Device device) {
   refuse("device_info", device);
 }
 
+int64_t free_device_bytes(Device device) {
+  expects(!device.is_cpu(), "free_device_bytes: asks GPUs, and was asked about cpu");
+  refuse("free_device_bytes", device);
+}
+
 std::string cuda_runtime_version() { return {}; }
 std::string cuda_driver_version() { return {}; }
 
@@ -40,6 +45,8 @@ void copy_bytes(void*, Device to_device, const void*, Device from_device, size_t
 }
 void fill_bytes(void*, Device device, uint8_t, size_t, Stream) { refuse("fill_bytes", device); }
 void synchronize(Device device, Stream) { refuse("synchronize", device); }
+void* allocate_pinned(size_t) { refuse("allocate_pinned", cuda_device()); }
+void deallocate_pinned(void*) noexcept {}
 
 }  // namespace backend
 }  // namespace tessera

@@ -36,8 +36,9 @@ float stored_scale(float scale) {
   const float rounded = to_float(from_float<F16>(std::min(scale, kLargestF16)));
   return rounded > 0.0f ? rounded : 1.0f;
 }
+// Adding 0 makes a 0 of -0: which of the two came first must not show.
 float stored_low(float low) {
-  return to_float(from_float<F16>(std::clamp(low, -kLargestF16, kLargestF16)));
+  return to_float(from_float<F16>(std::clamp(low, -kLargestF16, kLargestF16))) + 0.0f;
 }
 
 struct Range {

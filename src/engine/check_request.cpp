@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "model/kv_layout.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
@@ -168,6 +169,10 @@ void check_options(const EngineOptions& options) {
   check_option("max_step_tokens", options.max_step_tokens, 1, int64_t{1} << 24);
   check_option("max_step_logits", options.max_step_logits, 0, int64_t{1} << 24);
   check_option("max_queue", options.max_queue, 1, int64_t{1} << 30);
+  if (model::has_tails(options.kv_type) && options.page_size % kKvGroup != 0) {
+    fail(concat("engine: page_size is ", options.page_size, "; kv_type ", name(options.kv_type),
+                " takes multiples of ", kKvGroup));
+  }
   const DType dtype = options.dtype;
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
     fail(concat("engine: dtype is ", name(dtype), "; give f32, f16 or bf16"));

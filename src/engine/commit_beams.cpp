@@ -7,14 +7,21 @@
 
 namespace tessera::engine {
 
-// Every child holds its parent's pages; then the parents let go, and what no child wants is free.
+// Parents without a child let go first, so that no more lists are held than there are beams. The
+// last child of a parent takes its list over, those before it a copy.
 void EngineImpl::move_beam_pages(BeamGroup& beams, std::span<const int32_t> parents) {
+  std::vector<int32_t> num_left(beams.lists.size(), 0);
+  for (const int32_t parent : parents) ++num_left[static_cast<size_t>(parent)];
+  for (size_t i = 0; i < beams.lists.size(); ++i) {
+    if (num_left[i] == 0) cache_.release(beams.lists[i]);
+  }
   std::vector<cache::PageList> next;
   next.reserve(parents.size());
   for (const int32_t parent : parents) {
-    next.push_back(cache_.fork(beams.lists[static_cast<size_t>(parent)]));
+    cache::PageList& list = beams.lists[static_cast<size_t>(parent)];
+    const bool is_last = --num_left[static_cast<size_t>(parent)] == 0;
+    next.push_back(is_last ? std::exchange(list, {}) : fork(list));
   }
-  for (cache::PageList& list : beams.lists) cache_.release(list);
   beams.lists = std::move(next);
 }
 

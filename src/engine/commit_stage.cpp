@@ -59,6 +59,14 @@ void EngineImpl::commit_token(Sequence& sequence, OutputToken token) {
   close_if_finished(active);
 }
 
+// Pages are copied when one of the lists writes to them, tails at once: they change with every
+// token.
+cache::PageList EngineImpl::fork(const cache::PageList& list) {
+  cache::PageList second = cache_.fork(list);
+  if (second.tail >= 0) kv_.copy_tail(list.tail, second.tail, context());
+  return second;
+}
+
 void EngineImpl::fork_siblings(Sequence& first) {
   ActiveRequest& active = *first.request;
   const int32_t num_siblings = std::exchange(first.num_rows, 1);
@@ -66,7 +74,7 @@ void EngineImpl::fork_siblings(Sequence& first) {
     Sequence& sibling = add_sequence(active, index);
     sibling.tokens = first.tokens;
     sibling.num_computed = first.num_computed;
-    sibling.pages = cache_.fork(first.pages);
+    sibling.pages = fork(first.pages);
     sibling.is_running = true;
     running_.push_back(&sibling);
   }
@@ -75,12 +83,15 @@ void EngineImpl::fork_siblings(Sequence& first) {
 void EngineImpl::commit_row(const BatchRow& row, RowResult& result) {
   Sequence& sequence = *row.sequence;
   ActiveRequest& active = *sequence.request;
-  const bool is_prompt = row.start < active.num_prompt() || row.num_tokens > 1;
-  counters_.num_prompt_tokens += is_prompt ? row.num_tokens : 0;
+  counters_.num_prompt_tokens += row.is_decode() ? 0 : row.num_tokens;
+  counters_.num_replayed_tokens += row.is_decode() && !row.completes() ? 1 : 0;
   sequence.num_computed = row.start + row.num_tokens;
-  const auto computed =
-      std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(sequence.num_computed));
-  cache_.index_full_pages(sequence.pages, computed, active.request.cache_salt);
+  // Others would compute these tokens as a prompt, so only those that were may be found by them.
+  const int64_t num_indexed = std::min(sequence.num_computed, active.num_prompt());
+  cache_.index_full_pages(
+      sequence.pages,
+      std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(num_indexed)),
+      active.request.cache_salt);
   active.prompt_logprobs.insert(active.prompt_logprobs.end(), result.prompt_logprobs.begin(),
                                 result.prompt_logprobs.end());
   if (!row.completes()) return;

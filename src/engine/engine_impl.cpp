@@ -34,22 +34,45 @@ model::BatchLimits limits_of(const EngineOptions& options) {
           .batch = options.max_batch,
           .max_pages = (options.max_context + options.page_size - 1) / options.page_size,
           .logits = options.max_step_logits,
-          .max_positions = options.max_context};
+          .max_positions = options.max_context,
+          .kv_type = options.kv_type};
 }
 
-int64_t choose_num_pages(const model::Llama& model, const EngineOptions& options) {
-  const int64_t used_bytes = model.weight_bytes() + model.activation_bytes();
-  return num_kv_pages({.bytes_per_token = model.config().kv_bytes_per_token(model.dtype()),
-                       .page_size = options.page_size,
-                       .max_context = options.max_context,
-                       .max_batch = options.max_batch,
-                       .kv_bytes = options.kv_bytes,
-                       .free_bytes = free_memory(options.device, used_bytes)});
+model::KvOptions choose_kv(const model::Llama& model, const EngineOptions& options) {
+  model::KvOptions kv{.page_size = options.page_size,
+                      .dtype = options.dtype,
+                      .type = options.kv_type,
+                      .num_tails = model::has_tails(options.kv_type) ? options.max_batch : 0};
+  const int64_t heads = model.num_kv_heads();
+  const int64_t tail_bytes = kv.num_tails * model::kv_tail_bytes(model.config(), heads, kv);
+  kv.num_pages =
+      num_kv_pages({.page_bytes = model::kv_page_bytes(model.config(), heads, kv),
+                    .page_size = options.page_size,
+                    .max_context = options.max_context,
+                    .max_batch = options.max_batch,
+                    .kv_bytes = options.kv_bytes,
+                    .free_bytes = std::max<int64_t>(0, free_memory(options.device) - tail_bytes),
+                    .default_percent = options.device.is_cpu() ? 25 : 80});
+  return kv;
 }
 
-Tensor make_host_logits(const model::Llama& model) {
-  if (model.device().is_cpu()) return {};
-  return Tensor(DType::f32, {model.limits().logits, model.config().vocab});
+// Where the model is on the host, so are its logits.
+size_t host_logit_bytes(const model::Llama& model) {
+  if (model.device().is_cpu()) return 0;
+  return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
+}
+
+// What operations on a GPU may want beside their arguments: attention over a cache that is cut into
+// splits leaves a partial result of every head in each. On the CPU none wants any.
+std::unique_ptr<Workspace> make_workspace(const model::Llama& model) {
+  if (model.device().is_cpu()) return nullptr;
+  constexpr int64_t kMostSplits = 64;
+  constexpr int64_t kLeastBytes = int64_t{32} << 20;
+  const model::ModelConfig& config = model.config();
+  const int64_t partial_bytes = model.limits().batch * config.num_heads * (config.head_dim + 2) *
+                                static_cast<int64_t>(sizeof(float));
+  return std::make_unique<Workspace>(model.device(),
+                                     std::max(kLeastBytes, kMostSplits * partial_bytes));
 }
 
 }  // namespace
@@ -60,14 +83,15 @@ EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights wei
       tokenizer_(std::move(tokenizer)),
       model_(config, std::move(weights), options_.dtype, options_.device, limits_of(options_),
              communicator_),
-      kv_(config, model_.num_kv_heads(), choose_num_pages(model_, options_), options_.page_size,
-          options_.dtype, options_.device),
+      workspace_(make_workspace(model_)),
+      kv_(config, model_.num_kv_heads(), choose_kv(model_, options_), options_.device),
       cache_({.num_pages = kv_.num_pages(),
               .page_size = options_.page_size,
               .use_prefix_index = options_.use_prefix_cache,
-              .hash_key = {random_word(), random_word()}}),
+              .hash_key = {random_word(), random_word()},
+              .num_tails = model::has_tails(options_.kv_type) ? options_.max_batch : 0}),
       buffers_(limits_of(options_), options_.device),
-      host_logits_(make_host_logits(model_)),
+      host_logits_(options_.device, host_logit_bytes(model_)),
       seed_key_(random_word()),
       results_(static_cast<size_t>(options_.max_batch)) {
   if (tokenizer_ && tokenizer_->num_ids() > config.vocab) {

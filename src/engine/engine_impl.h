@@ -22,6 +22,8 @@
 #include "model/kv_memory.h"
 #include "model/llama.h"
 #include "model/weights.h"
+#include "tessera/core/context.h"
+#include "tessera/core/host_buffer.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::engine {
@@ -39,6 +41,7 @@ class EngineImpl final : public Engine {
   const Tokenizer* tokenizer() const override { return tokenizer_ ? &*tokenizer_ : nullptr; }
   int64_t max_context() const override { return options_.max_context; }
   int64_t vocab() const override { return model_.config().vocab; }
+  Device device() const override { return options_.device; }
 
   // Refuses if a page is held by nobody or counted wrongly; walks everything, for tests.
   void check_pages() const;
@@ -57,6 +60,7 @@ class EngineImpl final : public Engine {
   void describe_beams(Sequence& sequence, PlanEntry& entry) const;
   int64_t first_logit_of(const Sequence& sequence) const;
   bool may_read_cache(const Sequence& sequence) const;
+  std::span<const int32_t> cacheable_tokens(const Sequence& sequence) const;
   void end_cancelled_and_late();
 
   // forward_stage.cpp
@@ -66,6 +70,7 @@ class EngineImpl final : public Engine {
   void fill_batch();
   void fill_row(BatchRow& row);
   std::span<const float> run_model();
+  Context context() const { return {.workspace = workspace_.get(), .batch_invariant = true}; }
 
   // sample_stage.cpp
   void score_prompt(const BatchRow& row, std::span<const float> logits, RowResult& result) const;
@@ -74,6 +79,7 @@ class EngineImpl final : public Engine {
 
   // commit_stage.cpp
   void commit_row(const BatchRow& row, RowResult& result);
+  cache::PageList fork(const cache::PageList& list);
   void fork_siblings(Sequence& first);
   void commit_token(Sequence& sequence, OutputToken token);
   FinishReason commit_text(Sequence& sequence, int32_t token, FinishReason finish,
@@ -98,10 +104,11 @@ class EngineImpl final : public Engine {
   std::optional<Tokenizer> tokenizer_;
   dist::LocalCommunicator communicator_;
   model::Llama model_;
+  std::unique_ptr<Workspace> workspace_;  // null on the CPU
   model::KvMemory kv_;
   cache::PageCache cache_;
   model::BatchBuffers buffers_;
-  Tensor host_logits_;  // f32 [max_step_logits, vocab]; empty where the model is on the host
+  HostBuffer host_logits_;  // f32 [max_step_logits, vocab]; empty where the model is on the host
   uint64_t seed_key_;
   uint64_t num_seeds_ = 0;
 

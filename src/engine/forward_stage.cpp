@@ -21,7 +21,8 @@ void EngineImpl::start(Sequence& sequence, int64_t num_cached) {
   sequence.is_running = true;
   if (may_read_cache(sequence)) {
     sequence.num_computed =
-        cache_.take_prefix(sequence.tokens, active.request.cache_salt, sequence.pages);
+
+        cache_.take_prefix(cacheable_tokens(sequence), active.request.cache_salt, sequence.pages);
   }
   expects_equal(sequence.num_computed, num_cached, "engine: tokens of a cached prefix");
   counters_.num_cached_tokens += sequence.num_computed;
@@ -66,12 +67,13 @@ void EngineImpl::fill_row(BatchRow& row) {
   }
   host_batch_.query_starts.push_back(num_tokens);
   host_batch_.seq_lens.push_back(static_cast<int32_t>(end));
+  if (list.tail >= 0) host_batch_.tails.push_back(list.tail);
   host_batch_.max_pages = std::max(host_batch_.max_pages, std::ssize(list.pages));
 }
 
 void EngineImpl::fill_batch() {
   const auto chunks =
-      std::ranges::stable_partition(rows_, [](const BatchRow& row) { return row.num_tokens == 1; });
+      std::ranges::stable_partition(rows_, [](const BatchRow& row) { return row.is_decode(); });
   host_batch_.clear();
   copies_.clear();
   host_batch_.num_decodes = std::ssize(rows_) - std::ssize(chunks);
@@ -88,17 +90,18 @@ void EngineImpl::fill_batch() {
 }
 
 std::span<const float> EngineImpl::run_model() {
-  const Context ctx{.batch_invariant = true};
+  const Context ctx = context();
   copy_pairs_.clear();
   for (const cache::PageCopy& copy : copies_) copy_pairs_.emplace_back(copy.source, copy.target);
   if (!copy_pairs_.empty()) kv_.copy_pages(copy_pairs_, ctx);
   const TensorView logits = model_.forward(buffers_.upload(host_batch_, ctx), kv_, ctx);
   const auto count = static_cast<size_t>(logits.num_elements());
   if (logits.device.is_cpu()) return {logits.as<float>(), count};
-  const Device device = logits.device;
-  copy_bytes(host_logits_.view().data, cpu_device(), logits.data, device, count * sizeof(float));
-  synchronize(device);
-  return {host_logits_.view().as<float>(), count};
+  // One wait a step, also where no logits are wanted: the next step writes the same buffers.
+  copy_bytes(host_logits_.as<float>(), cpu_device(), logits.data, logits.device,
+             count * sizeof(float), ctx.stream);
+  synchronize(logits.device, ctx.stream);
+  return {host_logits_.as<float>(), count};
 }
 
 std::span<const float> EngineImpl::forward(const Plan& plan) {

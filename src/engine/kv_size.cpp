@@ -40,9 +40,8 @@ int64_t left_in_container() {
   return limit && used ? std::max<int64_t>(0, *limit - *used) : kNoLimit;
 }
 
-[[noreturn]] void refuse_one_context(const KvNeeds& needs, int64_t context_bytes,
-                                     int64_t page_bytes, int64_t bytes) {
-  const int64_t longest = bytes / page_bytes * needs.page_size;
+[[noreturn]] void refuse_one_context(const KvNeeds& needs, int64_t context_bytes, int64_t bytes) {
+  const int64_t longest = bytes / needs.page_bytes * needs.page_size;
   const std::string fits =
       longest > 0 ? concat("lower max_context to ", longest, " or less, or ") : std::string();
   if (needs.kv_bytes > 0) {
@@ -50,33 +49,33 @@ int64_t left_in_container() {
                 " bytes of KV cache; kv_bytes is ", needs.kv_bytes, ": ", fits, "raise kv_bytes"));
   }
   fail(concat("engine: a context of ", needs.max_context, " tokens needs ", context_bytes,
-              " bytes of KV cache; ", needs.free_bytes, " bytes are free, of which a quarter is ",
-              "taken by default: ", fits, "set kv_bytes"));
+              " bytes of KV cache; ", needs.free_bytes, " bytes are free, of which ",
+              needs.default_percent, " % are taken by default: ", fits, "set kv_bytes"));
 }
 
 }  // namespace
 
 int64_t num_kv_pages(const KvNeeds& needs) {
-  const int64_t page_bytes = needs.bytes_per_token * needs.page_size;
   const int64_t context_pages = (needs.max_context + needs.page_size - 1) / needs.page_size;
-  const int64_t context_bytes = context_pages * page_bytes;
+  const int64_t context_bytes = context_pages * needs.page_bytes;
   // Page numbers times page_size are 32-bit slots.
   const int64_t most_pages = std::numeric_limits<int32_t>::max() / needs.page_size;
-  const int64_t bytes = needs.kv_bytes > 0 ? needs.kv_bytes : needs.free_bytes / 4;
+  const int64_t bytes =
+      needs.kv_bytes > 0 ? needs.kv_bytes : needs.free_bytes / 100 * needs.default_percent;
   if (bytes < context_bytes || most_pages < context_pages) {
-    refuse_one_context(needs, context_bytes, page_bytes, bytes);
+    refuse_one_context(needs, context_bytes, bytes);
   }
   if (needs.kv_bytes > needs.free_bytes) {
     fail(concat("engine: kv_bytes is ", needs.kv_bytes, "; ", needs.free_bytes,
                 " bytes are free: lower it"));
   }
-  const int64_t num_pages = std::min(bytes / page_bytes, most_pages);
+  const int64_t num_pages = std::min(bytes / needs.page_bytes, most_pages);
   return needs.kv_bytes > 0 ? num_pages : std::min(num_pages, context_pages * needs.max_batch);
 }
 
-int64_t free_memory(Device device, int64_t used_bytes) {
+int64_t free_memory(Device device) {
   if (device.is_cpu()) return std::min(available_on_machine(), left_in_container());
-  return std::max<int64_t>(0, device_info(device).memory_bytes - used_bytes);
+  return free_device_bytes(device);
 }
 
 }  // namespace tessera::engine

@@ -34,6 +34,7 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& folder,
                                      const EngineOptions& options) {
   engine::check_options(options);
   const model::ModelConfig config = model::load_config(folder);
+  engine::check_device(config, options);
   Tokenizer tokenizer = load_tokenizer(folder, config.vocab);
   const model::Checkpoint checkpoint = model::Checkpoint::open(folder);
   model::LlamaWeights weights = model::load_weights(
@@ -51,6 +52,7 @@ namespace engine {
 std::unique_ptr<Engine> make_engine(const model::ModelConfig& config, model::LlamaWeights weights,
                                     std::optional<Tokenizer> tokenizer,
                                     const EngineOptions& options) {
+  check_device(config, options);
   return std::make_unique<EngineImpl>(config, std::move(weights), std::move(tokenizer), options);
 }
 

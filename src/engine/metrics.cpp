@@ -31,7 +31,7 @@ EngineMetrics EngineImpl::metrics() const {
   metrics.num_idle_pages = stats.num_idle;
   metrics.num_shared_pages = stats.num_shared;
   metrics.kv_bytes = kv_.size_bytes();
-  metrics.kv_bytes_per_token = model_.config().kv_bytes_per_token(options_.dtype);
+  metrics.kv_bytes_per_token = kv_.page_bytes() / page_size;
   metrics.weight_bytes = model_.weight_bytes();
   metrics.activation_bytes = model_.activation_bytes();
 

@@ -34,7 +34,8 @@ int64_t num_pages_of(int64_t num_tokens, int64_t page_size) {
 }
 
 bool is_one_step(const PlanEntry& entry) {
-  return entry.num_beams > 0 || entry.num_known - entry.num_computed == 1;
+  return entry.num_beams > 0 || entry.num_known - entry.num_computed == 1 ||
+         entry.num_computed >= entry.num_prompt;
 }
 
 int64_t num_logits_of(const PlanEntry& entry, int64_t start, int64_t num_tokens) {
@@ -44,8 +45,9 @@ int64_t num_logits_of(const PlanEntry& entry, int64_t start, int64_t num_tokens)
 // The longest chunk from `start` within the budget; tokens before first_logit cost no logits.
 int64_t chunk_within(const PlanEntry& entry, int64_t start, const Budget& budget) {
   const int64_t free_tokens = std::max<int64_t>(0, entry.first_logit - start);
-  return std::max<int64_t>(
-      0, std::min({entry.num_known - start, budget.tokens, budget.logits + free_tokens}));
+  // Behind the prompt there is a chunk of one.
+  const int64_t most = std::min(entry.num_known, std::max(entry.num_prompt, start + 1)) - start;
+  return std::max<int64_t>(0, std::min({most, budget.tokens, budget.logits + free_tokens}));
 }
 
 // Tokens for each running entry, before pages are looked at.
@@ -59,12 +61,15 @@ std::vector<int64_t> share_tokens(std::span<const PlanEntry> running,
 
   for (const int64_t index : order) {
     const PlanEntry& entry = running[static_cast<size_t>(index)];
+    if (!is_one_step(entry)) continue;
     const int64_t rows = std::max<int64_t>(1, entry.num_beams);
+    const int64_t logits =
+        entry.num_beams > 0 ? rows : num_logits_of(entry, entry.num_computed, rows);
     const bool fits =
-        rows <= budget.tokens - reserve.tokens && rows <= budget.logits - reserve.logits;
-    if (!is_one_step(entry) || !fits) continue;
+        rows <= budget.tokens - reserve.tokens && logits <= budget.logits - reserve.logits;
+    if (!fits) continue;
     tokens[static_cast<size_t>(index)] = rows;
-    budget.spend(rows, rows);
+    budget.spend(rows, logits);
   }
   for (const int64_t index : order) {
     const PlanEntry& entry = running[static_cast<size_t>(index)];

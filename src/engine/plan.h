@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -11,7 +12,10 @@ namespace tessera::engine {
 // A sequence that is running or waiting, as the plan sees it; or the beams of one search, which
 // step together.
 struct PlanEntry {
-  int64_t num_known = 0;              // tokens whose ids are known: prompt and generated
+  int64_t num_known = 0;  // tokens whose ids are known: prompt and generated
+  // Of these, those that may be computed in chunks; the rest are computed one a step, generated
+  // ones that a preemption lost included. By default all.
+  int64_t num_prompt = std::numeric_limits<int64_t>::max();
   int64_t num_computed = 0;           // of these, whose keys and values are in the cache
   int64_t first_logit = 0;            // from this position on every token needs a row of logits
   int64_t num_cached = 0;             // waiting only: tokens of a cached prefix it would start from

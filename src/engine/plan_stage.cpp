@@ -27,6 +27,14 @@ bool EngineImpl::may_read_cache(const Sequence& sequence) const {
   return options_.use_prefix_cache && !sequence.request->request.wants_prompt_logprobs;
 }
 
+// What a cached prefix may hold of it: of a sequence that was preempted the prompt alone, because
+// its generated tokens are computed one by one, as they were before.
+std::span<const int32_t> EngineImpl::cacheable_tokens(const Sequence& sequence) const {
+  const auto num_prompt = static_cast<size_t>(sequence.request->num_prompt());
+  const std::span<const int32_t> tokens = sequence.tokens;
+  return tokens.first(std::min(tokens.size(), num_prompt + 1));  // the last is always computed
+}
+
 void EngineImpl::describe_beams(Sequence& sequence, PlanEntry& entry) const {
   const std::vector<cache::PageList>& lists = sequence.beams->lists;
   entry.num_beams = static_cast<int32_t>(lists.size());
@@ -57,6 +65,7 @@ PlanEntry EngineImpl::entry_of(Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
   const auto num_known = std::ssize(sequence.tokens);
   PlanEntry entry{.num_known = num_known,
+                  .num_prompt = active.num_prompt(),
                   .num_computed = sequence.num_computed,
                   .first_logit = first_logit_of(sequence),
                   .pages = sequence.pages.pages,
@@ -70,7 +79,8 @@ PlanEntry EngineImpl::entry_of(Sequence& sequence) const {
     entry.copies_last_page = list.num_tokens % options_.page_size != 0 &&
                              cache_.pages_to_grow(list, list.num_tokens + 1) > 0;
   } else if (may_read_cache(sequence)) {
-    const cache::PrefixMatch match = cache_.find_prefix(sequence.tokens, active.request.cache_salt);
+    const cache::PrefixMatch match =
+        cache_.find_prefix(cacheable_tokens(sequence), active.request.cache_salt);
     entry.num_cached = match.num_tokens;
     entry.num_idle_cached_pages = match.num_idle_pages;
   }

@@ -73,6 +73,8 @@ struct ActiveRequest {
 // One row of a step's batch: a sequence's chunk, or a beam's one token.
 struct BatchRow {
   bool completes() const { return beam >= 0 || start + num_tokens == std::ssize(sequence->tokens); }
+  // A generated token, alone; all others are chunks of the prompt.
+  bool is_decode() const { return beam >= 0 || start >= sequence->request->num_prompt(); }
 
   Sequence* sequence = nullptr;
   int32_t beam = -1;  // -1: not a beam

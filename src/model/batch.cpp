@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "model/chunk_plan.h"
+#include "model/kv_layout.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {
@@ -20,7 +22,7 @@ constexpr int64_t align_up(int64_t count) {
 int64_t capacity(const BatchLimits& limits) {
   int64_t total = 3 * align_up(limits.tokens) + align_up(limits.batch);
   total += align_up(limits.batch * limits.max_pages) + 2 * align_up(limits.batch + 1);
-  return total + align_up(limits.logits);
+  return total + align_up(limits.logits) + chunk_plan_capacity(limits, kAlignment);
 }
 
 void check_limits(const BatchLimits& limits) {
@@ -28,6 +30,10 @@ void check_limits(const BatchLimits& limits) {
     fail(concat("BatchBuffers: limits are tokens ", limits.tokens, ", batch ", limits.batch,
                 ", max_pages ", limits.max_pages, ", logits ", limits.logits,
                 "; all but logits must be at least 1"));
+  }
+  if (limits.kv_type != KvType::plain && limits.max_positions < 1) {
+    fail(concat("BatchBuffers: limits are kv_type ", name(limits.kv_type), ", max_positions ",
+                limits.max_positions, "; say how long a sequence may be"));
   }
 }
 
@@ -53,6 +59,11 @@ void check_rows(const HostBatch& host) {
     fail(concat("Batch: num_decodes is ", num_decodes,
                 "; the first num_decodes sequences must have one token each"));
   }
+  for (size_t s = 0; s < host.seq_lens.size(); ++s) {
+    if (host.seq_lens[s] >= starts[s + 1] - starts[s]) continue;
+    fail(concat("Batch: seq_lens[", s, "] is ", host.seq_lens[s], " and the step has ",
+                starts[s + 1] - starts[s], " tokens of it"));
+  }
   for (const int32_t row : host.logit_rows) {
     if (row >= 0 && row < num_tokens) continue;
     fail(concat("Batch: logit_rows has ", row, "; the step has ", num_tokens, " tokens"));
@@ -71,13 +82,18 @@ void check_host(const HostBatch& host, const BatchLimits& limits) {
   check_count("page_table", host.page_table.size(),
               host.seq_lens.size() * static_cast<size_t>(host.max_pages));
   check_rows(host);
+  if (limits.kv_type == KvType::plain) return;
+  for (const int32_t seq_len : host.seq_lens) {
+    check_limit("seq_lens", static_cast<size_t>(seq_len), limits.max_positions);
+  }
+  check_count("tails", host.tails.size(), has_tails(limits.kv_type) ? host.seq_lens.size() : 0);
 }
 
 }  // namespace
 
 void HostBatch::clear() {
   for (std::vector<int32_t>* values :
-       {&tokens, &positions, &slots, &page_table, &seq_lens, &query_starts, &logit_rows}) {
+       {&tokens, &positions, &slots, &page_table, &seq_lens, &query_starts, &logit_rows, &tails}) {
     values->clear();
   }
   max_pages = 0;
@@ -87,15 +103,47 @@ void HostBatch::clear() {
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device) : limits_(limits) {
   check_limits(limits);
   memory_ = Tensor(DType::i32, {capacity(limits)}, device);
-  staging_.resize(static_cast<size_t>(capacity(limits)));
+  staging_ = HostBuffer(device, static_cast<size_t>(memory_.size_bytes()));
 }
 
 TensorView BatchBuffers::stage(std::span<const int32_t> values,
                                std::initializer_list<int64_t> shape) {
-  std::ranges::copy(values, staging_.begin() + used_);
+  std::ranges::copy(values, staging_.as<int32_t>() + used_);
   void* data = memory_.view().as<int32_t>() + used_;
   used_ += align_up(static_cast<int64_t>(values.size()));
   return TensorView::contiguous(data, DType::i32, shape, memory_.view().device);
+}
+
+void BatchBuffers::stage_chunks(const HostBatch& host, Batch& batch) {
+  const auto list = [&](const std::vector<int32_t>& values) {
+    return stage(values, {static_cast<int64_t>(values.size())});
+  };
+  plan_chunks(host, limits_, plan_);
+  passes_.clear();
+  for (const ChunkPlan::Pass& pass :
+       std::span(plan_.passes).first(static_cast<size_t>(plan_.num_passes))) {
+    ChunkPass& made = passes_.emplace_back(pass.counts);
+    const auto num_parts = static_cast<int64_t>(pass.kv_lens.size());
+    made.gather_starts = list(pass.gather_starts);
+    made.q_starts = list(pass.q_starts);
+    made.kv_lens = list(pass.kv_lens);
+    made.k_table = stage(pass.k_table, {num_parts, pass.width});
+    made.v_table = stage(pass.v_table, {num_parts, pass.width});
+  }
+  batch.passes = passes_;
+  if (!has_tails(limits_.kv_type)) return;
+  batch.tails = list(host.tails);
+  batch.tail_lens = list(plan_.tail_lens);
+  batch.exact_starts = list(plan_.exact_starts);
+  batch.exact_slots = list(plan_.exact_slots);
+  const int64_t begin = used_;
+  batch.tail_slots = list(host.positions);
+  for (size_t s = 0; s < host.tails.size(); ++s) {
+    for (int32_t token = host.query_starts[s]; token < host.query_starts[s + 1]; ++token) {
+      int32_t& slot = staging_.as<int32_t>()[begin + token];
+      slot = static_cast<int32_t>(host.tails[s] * kKvGroup + slot % kKvGroup);
+    }
+  }
 }
 
 Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
@@ -117,10 +165,11 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   batch.chunk_starts =
       stage(starts.subspan(static_cast<size_t>(host.num_decodes)), {num_chunks + 1});
   for (int64_t i = 0; i <= num_chunks; ++i) {
-    staging_[static_cast<size_t>(chunk_begin + i)] -= static_cast<int32_t>(host.num_decodes);
+    staging_.as<int32_t>()[chunk_begin + i] -= static_cast<int32_t>(host.num_decodes);
   }
   batch.logit_rows = stage(host.logit_rows, {static_cast<int64_t>(host.logit_rows.size())});
-  copy_bytes(memory_.view().data, memory_.view().device, staging_.data(), cpu_device(),
+  if (limits_.kv_type != KvType::plain) stage_chunks(host, batch);
+  copy_bytes(memory_.view().data, memory_.view().device, staging_.as<int32_t>(), cpu_device(),
              static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
   return batch;
 }

@@ -8,12 +8,29 @@
 #include <vector>
 
 #include "tessera/core/context.h"
+#include "tessera/core/host_buffer.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/kv_type.h"
 
 namespace tessera::model {
 
-// Tokens of all sequences one after the other. The first num_decodes sequences have one token
-// each; the rest are chunks of prompts. All views are i32 on the model's device.
+// Chunks of prompts whose cache is read back into scratch memory for attention, as many at once as
+// that holds: one call of attention over pages of the scratch. chunk_plan.h says what lies where.
+struct ChunkPass {
+  int64_t first_sequence = 0;  // of the batch
+  int64_t num_sequences = 0;
+  int64_t first_token = 0;  // of the step
+  int64_t num_tokens = 0;
+  TensorView gather_starts = {};  // [num_sequences]: rows of the scratch where their tokens go
+  // Attention runs over parts of the chunks: whole ones, or the tokens of one group of 32 each.
+  TensorView q_starts = {};  // [parts + 1], from 0
+  TensorView kv_lens = {};   // [parts]
+  TensorView k_table = {};   // [parts, most pages of one]: pages of the scratch
+  TensorView v_table = {};
+};
+
+// Tokens of all sequences one after the other. The first num_decodes sequences have one generated
+// token each; the rest are chunks of prompts. All views are i32 on the model's device.
 struct Batch {
   TensorView tokens;        // [tokens]
   TensorView positions;     // [tokens]
@@ -24,6 +41,14 @@ struct Batch {
   TensorView chunk_starts;  // [batch - num_decodes + 1]: the same for the chunks, from 0
   TensorView logit_rows;    // [num_logits]: the tokens whose logits are wanted, ascending
   int64_t num_decodes = 0;
+  // Where the cache is not plain:
+  std::span<const ChunkPass> passes;  // over the chunks, in order
+  // Where keys have tails:
+  TensorView tails;         // [batch]
+  TensorView tail_slots;    // [tokens]
+  TensorView tail_lens;     // [chunks]: tokens of a chunk's first group that came before it
+  TensorView exact_starts;  // [chunks]: the row of the scratch where that group's keys go
+  TensorView exact_slots;   // [tokens]: rows of the scratch for keys as computed; -1 for decodes
 
   int64_t num_tokens() const { return tokens.size(0); }
   int64_t batch() const { return seq_lens.size(0); }
@@ -38,6 +63,7 @@ struct HostBatch {
   std::vector<int32_t> seq_lens;
   std::vector<int32_t> query_starts;
   std::vector<int32_t> logit_rows;
+  std::vector<int32_t> tails = {};  // [batch] where keys have tails
   int64_t max_pages = 0;
   int64_t num_decodes = 0;
 
@@ -52,23 +78,47 @@ struct BatchLimits {
   int64_t logits = 0;
   int64_t max_positions =
       0;  // of one sequence: the model's table of angles; 0: all it was made for
+  KvType kv_type = KvType::plain;  // others need max_positions
+};
+
+// The chunks of a step over a cache that is not plain, on the host. See chunk_plan.h.
+struct ChunkPlan {
+  struct Pass {
+    ChunkPass counts;
+    std::vector<int32_t> gather_starts;
+    std::vector<int32_t> q_starts;
+    std::vector<int32_t> kv_lens;
+    std::vector<int32_t> k_table;
+    std::vector<int32_t> v_table;
+    int64_t width = 0;  // of the tables
+  };
+  std::vector<Pass> passes;  // the first num_passes count; memory is kept from step to step
+  int64_t num_passes = 0;
+  std::vector<int32_t> tail_lens;
+  std::vector<int32_t> exact_starts;
+  std::vector<int32_t> exact_slots;
 };
 
 // Device memory for a Batch, filled from a HostBatch by one copy and with nothing allocated.
 class BatchBuffers {
  public:
   BatchBuffers(const BatchLimits& limits, Device device);
-  // Refuses what is beyond the limits or disagrees with itself. The views stay good until the next
-  // upload, which waits on nothing: it is ordered on the stream.
+  // Refuses what is beyond the limits or disagrees with itself. The copy is ordered on the stream
+  // and waits for nothing; the views stay good until the next upload, before which the stream must
+  // have come past this one.
   Batch upload(const HostBatch& host, const Context& ctx);
 
  private:
   // The next part of the staging memory, filled with `values`, as a view of the device's.
   TensorView stage(std::span<const int32_t> values, std::initializer_list<int64_t> shape);
 
+  void stage_chunks(const HostBatch& host, Batch& batch);
+
   BatchLimits limits_;
-  Tensor memory_;                 // i32: all parts one after the other
-  std::vector<int32_t> staging_;  // the same on the host
+  ChunkPlan plan_;
+  std::vector<ChunkPass> passes_;
+  Tensor memory_;       // i32: all parts one after the other
+  HostBuffer staging_;  // the same on the host
   int64_t used_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Pages of keys and values: one allocation for all layers.
+// Pages of keys and values, with their scales, and tails; and copies of them.
 // SPDX-License-Identifier: MIT
 #include "model/kv_memory.h"
 
@@ -8,7 +8,6 @@
 
 #include "core/text.h"
 #include "tessera/core/error.h"
-#include "tessera/ops/kv_cache.h"
 
 namespace tessera::model {
 namespace {
@@ -17,37 +16,41 @@ constexpr int64_t kMaxCopies = 256;  // pages copied by one launch a layer
 
 }  // namespace
 
-KvMemory::KvMemory(const ModelConfig& config, int64_t num_kv_heads, int64_t num_pages,
-                   int64_t page_size, DType dtype, Device device)
-    : num_pages_(num_pages), page_size_(page_size) {
-  if (num_pages < 1 || page_size < 1 || num_kv_heads < 1) {
-    fail(concat("KvMemory: num_pages is ", num_pages, ", page_size ", page_size, ", num_kv_heads ",
-                num_kv_heads, "; each must be at least 1"));
+KvMemory::KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
+                   Device device)
+    : options_(options), layout_(config, num_kv_heads, options), num_kv_heads_(num_kv_heads) {
+  memory_ = Tensor(DType::u8, {config.num_layers, layout_.layer_bytes()}, device);
+  if (has_tails(options.type)) {
+    tails_ = Tensor(options.dtype,
+                    {options.num_tails, config.num_layers, kKvGroup, num_kv_heads, config.head_dim},
+                    device);
   }
-  memory_ = Tensor(
-      dtype, {config.num_layers, 2, num_pages, page_size, num_kv_heads, config.head_dim}, device);
   copy_lists_ = Tensor(DType::i32, {2, kMaxCopies}, device);
-  fill_bytes(memory_.view().data, device, 0, static_cast<size_t>(memory_.size_bytes()));
+  for (const Tensor* memory : {&memory_, &tails_}) {
+    fill_bytes(memory->view().data, device, 0, static_cast<size_t>(memory->size_bytes()));
+  }
   synchronize(device);
 }
 
-TensorView KvMemory::pages(int64_t layer, int64_t which) const {
-  const TensorView& all = memory_.view();
-  if (layer < 0 || layer >= all.size(0)) {
-    fail(concat("KvMemory: layer ", layer, " of ", all.size(0)));
+PagedKv KvMemory::layer(int64_t layer) const {
+  if (layer < 0 || layer >= num_layers()) {
+    fail(concat("KvMemory: layer ", layer, " of ", num_layers()));
   }
-  const int64_t offset = layer * all.stride(0) + which * all.stride(1);
-  return TensorView::contiguous(all.as<std::byte>() + storage_bytes(all.dtype, offset), all.dtype,
-                                {all.size(2), all.size(3), all.size(4), all.size(5)}, all.device);
+  PagedKv kv = layout_.views(memory_.view().slice(0, layer, layer + 1));
+  if (has_tails(options_.type)) {
+    const TensorView one = tails_.view().slice(1, layer, layer + 1);
+    kv.k_tail = one;
+    kv.k_tail.rank = 4;
+    kv.k_tail.shape = {one.size(0), one.size(2), one.size(3), one.size(4)};
+    kv.k_tail.strides = {one.stride(0), one.stride(2), one.stride(3), one.stride(4)};
+  }
+  return kv;
 }
-
-TensorView KvMemory::k_pages(int64_t layer) const { return pages(layer, 0); }
-TensorView KvMemory::v_pages(int64_t layer) const { return pages(layer, 1); }
 
 void KvMemory::copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, const Context& ctx) {
   for (const auto& [source, target] : copies) {
-    if (std::min(source, target) >= 0 && std::max(source, target) < num_pages_) continue;
-    fail(concat("KvMemory: page ", source, " to page ", target, "; there are ", num_pages_));
+    if (std::min(source, target) >= 0 && std::max(source, target) < num_pages()) continue;
+    fail(concat("KvMemory: page ", source, " to page ", target, "; there are ", num_pages()));
   }
   std::array<int32_t, 2 * kMaxCopies> lists{};
   for (size_t begin = 0; begin < copies.size(); begin += kMaxCopies) {
@@ -56,6 +59,7 @@ void KvMemory::copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, c
       lists[i] = part[i].first;
       lists[kMaxCopies + i] = part[i].second;
     }
+    // The lists are ordinary memory, so a copy to a GPU has read them when it returns.
     copy_bytes(copy_lists_.view().data, copy_lists_.view().device, lists.data(), cpu_device(),
                sizeof(lists), ctx.stream);
     const auto count = static_cast<int64_t>(part.size());
@@ -63,14 +67,28 @@ void KvMemory::copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, c
       return TensorView::contiguous(copy_lists_.view().as<int32_t>() + which * kMaxCopies,
                                     DType::i32, {count}, copy_lists_.view().device);
     };
-    for (int64_t layer = 0; layer < memory_.view().size(0); ++layer) {
-      kv_copy_pages({.k_pages = k_pages(layer),
-                     .v_pages = v_pages(layer),
+    for (int64_t i = 0; i < num_layers(); ++i) {
+      const PagedKv kv = layer(i);
+      kv_copy_pages({.k_pages = kv.k_pages,
+                     .v_pages = kv.v_pages,
                      .sources = list(0),
-                     .targets = list(1)},
+                     .targets = list(1),
+                     .k_scales = kv.k_scales,
+                     .v_scales = kv.v_scales},
                     ctx);
     }
   }
+}
+
+void KvMemory::copy_tail(int32_t source, int32_t target, const Context& ctx) {
+  const TensorView& all = tails_.view();
+  if (std::min(source, target) < 0 || std::max(source, target) >= options_.num_tails) {
+    fail(
+        concat("KvMemory: tail ", source, " to tail ", target, "; there are ", options_.num_tails));
+  }
+  const int64_t bytes = storage_bytes(all.dtype, all.stride(0));
+  copy_bytes(all.as<std::byte>() + target * bytes, all.device, all.as<std::byte>() + source * bytes,
+             all.device, static_cast<size_t>(bytes), ctx.stream);
 }
 
 }  // namespace tessera::model

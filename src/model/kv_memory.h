@@ -7,34 +7,45 @@
 #include <utility>
 
 #include "model/config.h"
+#include "model/kv_layout.h"
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera::model {
 
+// One allocation for the pages of all layers, one for their tails.
 class KvMemory {
  public:
   // num_kv_heads is this rank's share. The memory starts as zeros: a kernel may read the rows of a
   // page beyond a sequence, as long as it gives them no weight.
-  KvMemory(const ModelConfig& config, int64_t num_kv_heads, int64_t num_pages, int64_t page_size,
-           DType dtype, Device device);
+  KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
+           Device device);
 
-  TensorView k_pages(int64_t layer) const;  // [num_pages, page_size, num_kv_heads, head_dim]
-  TensorView v_pages(int64_t layer) const;
-  int64_t num_pages() const { return num_pages_; }
-  int64_t page_size() const { return page_size_; }
-  int64_t size_bytes() const { return memory_.size_bytes(); }
+  // Pages, scales and tails of a layer; whose they are is the caller's to add.
+  PagedKv layer(int64_t layer) const;
+  TensorView k_pages(int64_t layer) const { return this->layer(layer).k_pages; }
+  TensorView v_pages(int64_t layer) const { return this->layer(layer).v_pages; }
+  KvType type() const { return options_.type; }
+  DType dtype() const { return options_.dtype; }
+  int64_t num_pages() const { return options_.num_pages; }
+  int64_t page_size() const { return options_.page_size; }
+  int64_t num_kv_heads() const { return num_kv_heads_; }
+  int64_t num_layers() const { return memory_.view().size(0); }
+  int64_t page_bytes() const { return num_layers() * layout_.page_bytes(); }  // with its scales
+  int64_t size_bytes() const { return memory_.size_bytes() + tails_.size_bytes(); }
   // Copies whole pages, every layer: {source, target}. No target is also a source. Pages beyond the
   // memory are refused.
   void copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, const Context& ctx);
+  // Copies one tail, every layer.
+  void copy_tail(int32_t source, int32_t target, const Context& ctx);
 
  private:
-  TensorView pages(int64_t layer, int64_t which) const;  // 0: keys, 1: values
-
-  Tensor memory_;      // [num_layers, 2, num_pages, page_size, num_kv_heads, head_dim]
+  KvOptions options_;
+  KvLayout layout_;
+  int64_t num_kv_heads_ = 0;
+  Tensor memory_;      // u8 [num_layers, bytes of a layer]
+  Tensor tails_;       // [num_tails, num_layers, 32, num_kv_heads, head_dim]: a tail is one run
   Tensor copy_lists_;  // i32 [2, a fixed number]: sources and targets of one launch
-  int64_t num_pages_ = 0;
-  int64_t page_size_ = 0;
 };
 
 }  // namespace tessera::model

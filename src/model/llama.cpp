@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "core/text.h"
+#include "model/chunk_plan.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/activation.h"
-#include "tessera/ops/attention.h"
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/gemm.h"
-#include "tessera/ops/kv_cache.h"
 #include "tessera/ops/norm.h"
 #include "tessera/ops/rope.h"
 
@@ -21,17 +20,8 @@ TensorView first_rows(const Tensor& tensor, int64_t count) {
   return tensor.view().slice(0, 0, count);
 }
 
-// Columns [begin, begin + num_heads * head_dim) of a matrix as [rows, num_heads, head_dim].
-TensorView as_heads(const TensorView& matrix, int64_t begin, int64_t num_heads, int64_t head_dim) {
-  TensorView heads = matrix.slice(1, begin, begin + num_heads * head_dim);
-  heads.rank = 3;
-  heads.shape = {matrix.size(0), num_heads, head_dim};
-  heads.strides = {matrix.stride(0), head_dim, 1};
-  return heads;
-}
-
 void apply(const Linear& linear, const TensorView& x, const TensorView& out, const Context& ctx) {
-  GemmArgs args{.a = x, .b = linear.weight, .out = out};
+  GemmArgs args{.a = x, .b = linear.weight, .out = out, .is_b_static = true};
   if (linear.scale.size_bytes() > 0) args.b_scale = linear.scale.view();
   if (linear.bias.size_bytes() > 0) args.bias = linear.bias.view();
   gemm(args, ctx);
@@ -81,6 +71,14 @@ Llama::Llama(ModelConfig config, LlamaWeights weights, DType dtype, Device devic
   normed_ = make(dtype, limits.tokens, config_.hidden);
   qkv_ = make(dtype, limits.tokens, q_width + 2 * kv_width);
   attended_ = make(dtype, limits.tokens, q_width);
+  const ScratchSizes scratch = scratch_sizes(limits);
+  for (Tensor* tensor : {&scratch_k_, &scratch_v_}) {
+    if (scratch.num_pages() == 0) break;
+    *tensor = Tensor(
+        dtype, {scratch.num_pages(), scratch.page_size, num_kv_heads(), config_.head_dim}, device);
+    // Rows beyond a sequence may be read, as long as they get no weight: they must be numbers.
+    fill_bytes(tensor->view().data, device, 0, static_cast<size_t>(tensor->size_bytes()));
+  }
   gate_up_ = make(dtype, limits.tokens, 2 * inter);
   last_ = make(dtype, limits.logits, config_.hidden);
   last_normed_ = make(dtype, limits.logits, config_.hidden);
@@ -90,8 +88,8 @@ Llama::Llama(ModelConfig config, LlamaWeights weights, DType dtype, Device devic
 
 int64_t Llama::activation_bytes() const {
   int64_t total = rope_table_.size_bytes();
-  for (const Tensor* tensor : {&hidden_, &normed_, &qkv_, &attended_, &gate_up_, &last_,
-                               &last_normed_, &logits_part_, &logits_}) {
+  for (const Tensor* tensor : {&hidden_, &normed_, &qkv_, &attended_, &scratch_k_, &scratch_v_,
+                               &gate_up_, &last_, &last_normed_, &logits_part_, &logits_}) {
     total += tensor->size_bytes();
   }
   return total;
@@ -105,55 +103,10 @@ void Llama::check(const Batch& batch, const KvMemory& kv) const {
   if (batch.num_decodes > batch.batch() || batch.num_decodes > batch.num_tokens()) {
     fail(concat("Llama: num_decodes is ", batch.num_decodes, " in a batch of ", batch.batch()));
   }
-  const TensorView pages = kv.k_pages(0);
-  if (pages.size(2) != num_kv_heads() || pages.dtype != dtype_) {
-    fail(concat("Llama: the KV pages are ", to_string(pages), "; this rank has ", num_kv_heads(),
-                " KV heads in ", name(dtype_)));
-  }
-}
-
-// Sequences with one token go to the decode kernel, chunks of prompts to the prefill kernel; on one
-// device both give the same bits, so where the line lies does not show.
-void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvMemory& kv,
-                   const Context& ctx) {
-  const int64_t head_dim = config_.head_dim;
-  const int64_t num_heads = config_.num_heads / communicator_.size();
-  const int64_t q_width = num_heads * head_dim;
-  const TensorView q = as_heads(qkv, 0, num_heads, head_dim);
-  const TensorView k = as_heads(qkv, q_width, num_kv_heads(), head_dim);
-  const TensorView v = as_heads(qkv, q_width + num_kv_heads() * head_dim, num_kv_heads(), head_dim);
-  rope({.q = q, .k = k, .positions = batch.positions, .table = rope_table_}, ctx);
-  kv_append({.k = k,
-             .v = v,
-             .slots = batch.slots,
-             .k_pages = kv.k_pages(layer),
-             .v_pages = kv.v_pages(layer)},
-            ctx);
-
-  const int64_t num_tokens = batch.num_tokens();
-  const int64_t num_decodes = batch.num_decodes;
-  const TensorView out = as_heads(first_rows(attended_, num_tokens), 0, num_heads, head_dim);
-  const int64_t window = config_.window_of(layer);
-  if (num_decodes > 0) {
-    attention_decode({.q = q.slice(0, 0, num_decodes),
-                      .kv = {.k_pages = kv.k_pages(layer),
-                             .v_pages = kv.v_pages(layer),
-                             .page_table = batch.page_table.slice(0, 0, num_decodes),
-                             .seq_lens = batch.seq_lens.slice(0, 0, num_decodes)},
-                      .out = out.slice(0, 0, num_decodes),
-                      .window = window},
-                     ctx);
-  }
-  if (num_decodes < batch.batch()) {
-    attention_prefill({.q = q.slice(0, num_decodes, num_tokens),
-                       .k = kv.k_pages(layer),
-                       .v = kv.v_pages(layer),
-                       .out = out.slice(0, num_decodes, num_tokens),
-                       .mask = {.left = window > 0 ? window - 1 : -1, .right = 0},
-                       .q_starts = batch.chunk_starts,
-                       .kv_lens = batch.seq_lens.slice(0, num_decodes, batch.batch()),
-                       .k_page_table = batch.page_table.slice(0, num_decodes, batch.batch())},
-                      ctx);
+  if (kv.num_kv_heads() != num_kv_heads() || kv.dtype() != dtype_ || kv.type() != limits_.kv_type) {
+    fail(concat("Llama: the KV cache has ", kv.num_kv_heads(), " heads, ", name(kv.type()), " of ",
+                name(kv.dtype()), "; this rank was made for ", num_kv_heads(), ", ",
+                name(limits_.kv_type), " of ", name(dtype_)));
   }
 }
 
@@ -225,7 +178,10 @@ TensorView Llama::compute_logits(const Batch& batch, const Context& ctx) {
   } else {  // tied: this rank's rows of the embedding
     const int64_t rows = config_.vocab / communicator_.size();
     const int64_t begin = rows * communicator_.rank();
-    gemm({.a = normed, .b = weights_.embedding.view().slice(0, begin, begin + rows), .out = part},
+    gemm({.a = normed,
+          .b = weights_.embedding.view().slice(0, begin, begin + rows),
+          .out = part,
+          .is_b_static = true},
          ctx);
   }
   communicator_.all_gather_columns(part, all, ctx);

@@ -31,8 +31,18 @@ class Llama {
   int64_t activation_bytes() const;
 
  private:
+  // The parts of a step's queries, keys and values, with heads; `out` is where attention writes.
+  struct Heads {
+    TensorView q, k, v, out;
+  };
   void attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvMemory& kv,
               const Context& ctx);
+  void keep_tails(const Batch& batch, const PagedKv& kv, const Context& ctx);
+  void append(const Batch& batch, const Heads& heads, const PagedKv& kv, const Context& ctx);
+  void attend_chunks(const Batch& batch, int64_t window, const Heads& heads, const PagedKv& kv,
+                     const Context& ctx);
+  void attend_gathered(const Batch& batch, const ChunkPass& pass, int64_t window,
+                       const Heads& heads, const PagedKv& kv, const Context& ctx);
   void run_layer(const Batch& batch, int64_t layer, KvMemory& kv, const Context& ctx);
   TensorView compute_logits(const Batch& batch, const Context& ctx);
   void check(const Batch& batch, const KvMemory& kv) const;
@@ -49,6 +59,8 @@ class Llama {
   Tensor normed_;       // [tokens, hidden]: what a block reads, then what it adds to the stream
   Tensor qkv_;          // [tokens, (num_heads + 2 num_kv_heads) * head_dim]
   Tensor attended_;     // [tokens, num_heads * head_dim]
+  Tensor scratch_k_;    // [pages, page_size, num_kv_heads, head_dim]: the cache read back for
+  Tensor scratch_v_;    // chunks, as chunk_plan.h says; empty where the cache is plain
   Tensor gate_up_;      // [tokens, 2 inter]
   Tensor last_;         // [logits, hidden]: hidden_ of the rows whose logits are wanted
   Tensor last_normed_;  // [logits, hidden]: likewise normed_

@@ -4,17 +4,12 @@
 
 #include "core/text.h"
 #include "cpu/kv_cache.h"
+#include "kernels/kv/rows.h"
 #include "ops/check.h"
 #include "ops/dispatch.h"
 #include "ops/kv_check.h"
 
 namespace tessera {
-
-static RowKey key_of(const KvAppendArgs& args) { return {args.k.dtype, args.k_pages.dtype}; }
-static RowKey key_of(const KvGatherArgs& args) { return {args.kv.k_pages.dtype, args.k.dtype}; }
-static RowKey key_of(const KvCopyPagesArgs& args) {
-  return {args.k_pages.dtype, args.k_pages.dtype};
-}
 
 namespace {
 
@@ -167,17 +162,23 @@ void check_gather(const KvGatherArgs& args) {
 }
 
 const Op<KvAppendArgs>& append_op() {
-  static const Op<KvAppendArgs> op{"kv_append", &check_append, &cpu::kv_append, {}, {}};
+  static const Op<KvAppendArgs> op{"kv_append", &check_append, &cpu::kv_append,
+                                   kernels::kv_cache_rows_sm90().append,
+                                   kernels::kv_cache_rows().append};
   return op;
 }
 
 const Op<KvCopyPagesArgs>& copy_op() {
-  static const Op<KvCopyPagesArgs> op{"kv_copy_pages", &check_copy, &cpu::kv_copy_pages, {}, {}};
+  static const Op<KvCopyPagesArgs> op{"kv_copy_pages", &check_copy, &cpu::kv_copy_pages,
+                                      kernels::kv_cache_rows_sm90().copy_pages,
+                                      kernels::kv_cache_rows().copy_pages};
   return op;
 }
 
 const Op<KvGatherArgs>& gather_op() {
-  static const Op<KvGatherArgs> op{"kv_gather", &check_gather, &cpu::kv_gather, {}, {}};
+  static const Op<KvGatherArgs> op{"kv_gather", &check_gather, &cpu::kv_gather,
+                                   kernels::kv_cache_rows_sm90().gather,
+                                   kernels::kv_cache_rows().gather};
   return op;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
 #include "kernels/gemm/sparse/rows.h"
+#include "kernels/kv/rows.h"
 
 namespace tessera::ops {
 namespace {
@@ -22,6 +23,12 @@ template <class Member>
 void append_elementwise(std::vector<RowInfo>& all, Member member) {
   append(all, "elementwise", kernels::elementwise_rows_sm90().*member);
   append(all, "elementwise", kernels::elementwise_rows().*member);
+}
+
+template <class Member>
+void append_kv(std::vector<RowInfo>& all, Member member) {
+  append(all, "kv", kernels::kv_cache_rows_sm90().*member);
+  append(all, "kv", kernels::kv_cache_rows().*member);
 }
 
 }  // namespace
@@ -48,6 +55,9 @@ std::vector<RowInfo> all_rows() {
   append(all, "attention", kernels::attention_prefill_rows());
   append(all, "attention", kernels::attention_decode_rows_sm90());
   append(all, "attention", kernels::attention_decode_rows());
+  append_kv(all, &kernels::KvCacheRows::append);
+  append_kv(all, &kernels::KvCacheRows::gather);
+  append_kv(all, &kernels::KvCacheRows::copy_pages);
   return all;
 }
 

@@ -12,7 +12,7 @@
 namespace tessera::ops {
 
 struct RowInfo {
-  std::string_view family;  // "elementwise", "gemm", "attention"
+  std::string_view family;  // "elementwise", "gemm", "attention", "kv"
   std::string_view op;      // "rms_norm"
   std::string name;         // "rms_norm_sm90_bf16_e4m3"
   Library library;

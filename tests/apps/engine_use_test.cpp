@@ -58,6 +58,8 @@ TEST(FindModel, RefusesWhatIsNoModelWithWhatToDo) {
 }
 
 TEST(ParseDevice, TakesTheCpuAndNumberedGpus) {
+  EXPECT_EQ(parse_kv_type("int4_token"), KvType::int4_token);
+  EXPECT_THROW(parse_kv_type("int3"), UsageError);
   EXPECT_EQ(parse_device("cpu"), cpu_device());
   EXPECT_EQ(parse_device("cuda"), cuda_device(0));
   EXPECT_EQ(parse_device("cuda:3"), cuda_device(3));
@@ -213,7 +215,7 @@ TEST(Score, RefusesAJobWithNothingBeforeIt) {
 
 TEST(RunE2e, TimesEveryDecodingStepOfTheTimedPasses) {
   const E2eShape shape = {.batch = 3, .prompt = 20, .generate = 8};
-  const EngineOptions options = e2e_options({.dtype = DType::f32}, shape, 6144);
+  const EngineOptions options = e2e_options({.dtype = DType::f32}, shape, 16 * 6144);
   const auto engine = Engine::load(kModel, options);
   const E2eResult result = run_e2e(*engine, shape, 1, 2);
   EXPECT_EQ(result.step_seconds.size(), 16u);

@@ -77,6 +77,22 @@ def test_int8_weights_take_less_memory():
     assert int8["memory"]["weight_bytes"] < plain["memory"]["weight_bytes"]
 
 
+def test_a_kv_cache_in_fewer_bits_takes_less_memory():
+    bytes_of = {}
+    for kind in ("plain", "int8", "int4"):
+        answer = call_json("run", MODEL, "Water is", "-n", 40, "-t", 0, "--kv", kind, "--json")
+        assert answer["kv"] == kind
+        assert len(answer["tokens"]) == 40
+        bytes_of[kind] = answer["memory"]["kv_bytes"]
+    assert bytes_of["int4"] < bytes_of["int8"] < bytes_of["plain"]
+
+
+def test_an_unknown_kv_format_is_refused_with_the_list():
+    done = call("run", MODEL, "Water is", "--kv", "int3")
+    assert done.returncode == 2
+    assert "'int3' is not one of plain|e4m3|e5m2|int8|uint8|int4|int4_token" in done.stderr
+
+
 def test_perplexity_of_a_text_is_a_fixed_number(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("The history of the city is long. It was built in the year 1200.\n" * 60)

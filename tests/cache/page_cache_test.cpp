@@ -311,6 +311,29 @@ TEST(PageCache, AListWhoseDigestCollidesIsNotIndexedFurther) {
   check_all(cache, {&one, &two});
 }
 
+TEST(PageCache, AListWithTokensHasATailOfItsOwn) {
+  PageCache cache({.num_pages = 8, .page_size = kPageSize, .num_tails = 2});
+  PageList one;
+  EXPECT_EQ(one.tail, -1);
+  std::vector<PageCopy> copies;
+  ASSERT_TRUE(cache.grow(one, 3, copies));
+  const int32_t first = one.tail;
+  EXPECT_GE(first, 0);
+  ASSERT_TRUE(cache.grow(one, 6, copies));
+  EXPECT_EQ(one.tail, first);
+  PageList two = cache.fork(one);
+  EXPECT_NE(two.tail, first);
+  check_all(cache, {&one, &two});
+  PageList three;
+  EXPECT_NE(message_of([&] { cache.grow(three, 1, copies); }).find("than there are tails, 2"),
+            std::string::npos);
+  cache.release(one);
+  EXPECT_EQ(one.tail, -1);
+  PageList four = cache.fork(two);
+  EXPECT_EQ(four.tail, first);
+  check_all(cache, {&two, &four});
+}
+
 TEST(PageCache, RefusesWhatWouldCorruptIt) {
   const auto with_page_size = [](int64_t page_size) {
     return message_of([&] { PageCache({.num_pages = 1, .page_size = page_size}); });

@@ -11,6 +11,7 @@
 #include "tessera/core/context.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/device.h"
+#include "tessera/core/host_buffer.h"
 #include "tessera/core/tensor.h"
 #include "tests/core/message_of.h"
 #include "tests/gpu.h"
@@ -45,6 +46,27 @@ TEST_F(DeviceOnGpu, InfoIsRememberedAndSafeToAskFromManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const DeviceInfo* answer : answers) EXPECT_EQ(answer, answers[0]);
+}
+
+TEST_F(DeviceOnGpu, FreeMemoryFallsByWhatIsTaken) {
+  const int64_t before = free_device_bytes(cuda_device());
+  EXPECT_LE(before, device_info(cuda_device()).memory_bytes);
+  constexpr int64_t kTaken = int64_t{256} << 20;
+  const Tensor taken(DType::u8, {kTaken}, cuda_device());
+  EXPECT_LE(free_device_bytes(cuda_device()), before - kTaken / 2);
+}
+
+TEST_F(DeviceOnGpu, PinnedMemoryMakesTheTripThereAndBack) {
+  constexpr size_t kBytes = 1'000'003;
+  HostBuffer sent(cuda_device(), kBytes), received(cuda_device(), kBytes);
+  for (size_t i = 0; i < kBytes; ++i) sent.as<uint8_t>()[i] = static_cast<uint8_t>(i * 31);
+  const Tensor there(DType::u8, {static_cast<int64_t>(kBytes)}, cuda_device());
+  copy_bytes(there.view().data, cuda_device(), sent.as<uint8_t>(), cpu_device(), kBytes);
+  copy_bytes(received.as<uint8_t>(), cpu_device(), there.view().data, cuda_device(), kBytes);
+  synchronize(cuda_device());
+  for (size_t i = 0; i < kBytes; ++i) {
+    ASSERT_EQ(received.as<uint8_t>()[i], static_cast<uint8_t>(i * 31)) << i;
+  }
 }
 
 TEST_F(DeviceOnGpu, BothVersionsAreKnown) {

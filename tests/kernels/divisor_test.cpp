@@ -1,6 +1,6 @@
 // Division by multiplication is exact over the whole range it promises.
 // SPDX-License-Identifier: MIT
-#include "kernels/elementwise/divisor.h"
+#include "kernels/divisor.h"
 
 #include <gtest/gtest.h>
 

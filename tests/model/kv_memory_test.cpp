@@ -18,7 +18,7 @@ namespace {
 using model::KvMemory;
 
 TEST(KvMemory, StartsAsZerosAndLayersLieApart) {
-  const KvMemory kv(tiny_config(), 2, 5, 16, DType::f32, cpu_device());
+  const KvMemory kv(tiny_config(), 2, {.num_pages = 5, .dtype = DType::f32}, cpu_device());
   EXPECT_EQ(kv.size_bytes(), 2 * 2 * 5 * 16 * 2 * 64 * 4);
   EXPECT_EQ(kv.num_pages(), 5);
   EXPECT_EQ(kv.page_size(), 16);
@@ -41,7 +41,8 @@ float mark(int64_t layer, int64_t which, int64_t page) {
 
 TEST(KvMemory, CopiesWholePagesOfEveryLayer) {
   constexpr int64_t kPages = 1300;  // more copies than one launch takes
-  KvMemory kv(tiny_config(), 1, kPages, 2, DType::f32, cpu_device());
+  KvMemory kv(tiny_config(), 1, {.num_pages = kPages, .page_size = 2, .dtype = DType::f32},
+              cpu_device());
   const auto pages_of = [&](int64_t layer, int64_t which) {
     return which == 0 ? kv.k_pages(layer) : kv.v_pages(layer);
   };
@@ -69,15 +70,95 @@ TEST(KvMemory, CopiesWholePagesOfEveryLayer) {
   }
 }
 
+// 2 layers, 2 heads of 64, pages of 32: codes, and the scales each type has.
+TEST(KvMemory, APageTakesItsCodesAndScales) {
+  const int64_t rows = 2 * 2 * 2 * 32;  // of keys and values, all layers
+  const auto bytes_of = [](KvType type) {
+    return model::kv_page_bytes(tiny_config(), 2,
+                                {.page_size = 32, .dtype = DType::bf16, .type = type});
+  };
+  EXPECT_EQ(bytes_of(KvType::plain), rows * 128);
+  EXPECT_EQ(bytes_of(KvType::e4m3), rows * 64);
+  EXPECT_EQ(bytes_of(KvType::e5m2), rows * 64);
+  EXPECT_EQ(bytes_of(KvType::int8), rows * (64 + 2));
+  EXPECT_EQ(bytes_of(KvType::uint8), rows * (64 + 4));
+  EXPECT_EQ(bytes_of(KvType::int4_token), rows * (32 + 4));
+  EXPECT_EQ(bytes_of(KvType::int4), rows / 2 * (32 + 4) + rows / 2 * 32 + 2 * 2 * 64 * 4);
+}
+
+TEST(KvMemory, ScalesOfAPageAndHeadLieSideBySideOnSixteenBytes) {
+  for (const KvType type : kAllKvTypes) {
+    for (const int64_t page_size : {1, 16, 32}) {
+      if (type == KvType::int4 && page_size % 32 != 0) continue;
+      SCOPED_TRACE(::testing::Message() << name(type) << ", pages of " << page_size);
+      const KvMemory kv(tiny_config(), 2,
+                        {.num_pages = 3,
+                         .page_size = page_size,
+                         .dtype = DType::bf16,
+                         .type = type,
+                         .num_tails = 2},
+                        cpu_device());
+      for (const int64_t layer : {0, 1}) {
+        const PagedKv one = kv.layer(layer);
+        EXPECT_TRUE(one.k_pages.is_contiguous() && one.v_pages.is_contiguous());
+        EXPECT_EQ(one.k_tail.rank, type == KvType::int4 ? 4 : 0);
+        for (const TensorView& scales : {one.k_scales, one.v_scales}) {
+          if (scales.rank != 4) continue;
+          EXPECT_EQ(scales.stride(1), scales.size(3));
+          EXPECT_EQ(reinterpret_cast<uintptr_t>(scales.data) % 16, 0u);
+          EXPECT_EQ(scales.stride(0) % 8, 0);
+          EXPECT_EQ(scales.stride(2) % 8, 0);
+          EXPECT_GE(scales.stride(2), page_size * scales.size(3));
+          EXPECT_GE(scales.stride(0), 2 * scales.stride(2));
+        }
+      }
+    }
+  }
+}
+
+TEST(KvMemory, CopiesScalesWithTheirPagesAndTailsOfEveryLayer) {
+  KvMemory kv(
+      tiny_config(), 2,
+      {.num_pages = 3, .page_size = 32, .dtype = DType::f32, .type = KvType::int4, .num_tails = 3},
+      cpu_device());
+  const auto first_bytes = [](const TensorView& view) { return view.slice(0, 0, 1).as<char>(); };
+  for (const int64_t layer : {0, 1}) {
+    const PagedKv one = kv.layer(layer);
+    for (const TensorView& part : {one.k_pages, one.v_pages, one.k_scales, one.v_scales}) {
+      first_bytes(part)[5] = static_cast<char>(40 + layer);
+    }
+    one.k_tail.as<float>()[70] = 3.0f + static_cast<float>(layer);
+  }
+  const std::vector<std::pair<int32_t, int32_t>> copies = {{0, 2}};
+  kv.copy_pages(copies, {});
+  kv.copy_tail(0, 2, {});
+  for (const int64_t layer : {0, 1}) {
+    const PagedKv one = kv.layer(layer);
+    for (const TensorView& part : {one.k_pages, one.v_pages, one.k_scales, one.v_scales}) {
+      EXPECT_EQ(part.slice(0, 2, 3).as<char>()[5], 40 + layer);
+      EXPECT_EQ(part.slice(0, 1, 2).as<char>()[5], 0);
+    }
+    EXPECT_EQ(one.k_tail.slice(0, 2, 3).as<float>()[70], 3.0f + static_cast<float>(layer));
+    EXPECT_EQ(one.k_tail.slice(0, 1, 2).as<float>()[70], 0.0f);
+  }
+  EXPECT_NE(message_of([&] { kv.copy_tail(0, 3, {}); }).find("tail 0 to tail 3; there are 3"),
+            std::string::npos);
+}
+
 TEST(KvMemory, RefusesWhatItDoesNotHave) {
-  KvMemory kv(tiny_config(), 2, 5, 16, DType::f32, cpu_device());
+  KvMemory kv(tiny_config(), 2, {.num_pages = 5, .dtype = DType::f32}, cpu_device());
   EXPECT_NE(message_of([&] { kv.k_pages(2); }).find("layer 2 of 2"), std::string::npos);
   const std::vector<std::pair<int32_t, int32_t>> beyond = {{0, 5}};
   EXPECT_NE(message_of([&] { kv.copy_pages(beyond, {}); }).find("page 0 to page 5"),
             std::string::npos);
   EXPECT_NE(message_of([] {
-              KvMemory(tiny_config(), 2, 0, 16, DType::f32, cpu_device());
+              KvMemory(tiny_config(), 2, {.num_pages = 0}, cpu_device());
             }).find("num_pages is 0"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              KvMemory(tiny_config(), 2, {.num_pages = 1, .type = KvType::int4, .num_tails = 1},
+                       cpu_device());
+            }).find("page_size is 16 and num_tails 1; int4 needs pages of a multiple of 32"),
             std::string::npos);
 }
 

@@ -130,7 +130,7 @@ TEST(Llama, AStepWithoutLogitsAndAnEmptyStepReturnNone) {
   const model::BatchLimits limits{.tokens = 8, .batch = 2, .max_pages = 2, .logits = 4};
   model::Llama llama(config, make_random_weights(config, {.dtype = DType::f32}, kSeed), DType::f32,
                      cpu_device(), limits, local);
-  model::KvMemory kv(config, 2, 4, 16, DType::f32, cpu_device());
+  model::KvMemory kv(config, 2, {.num_pages = 4, .dtype = DType::f32}, cpu_device());
   model::BatchBuffers buffers(limits, cpu_device());
   model::HostBatch host{.tokens = {1, 2},
                         .positions = {0, 1},
@@ -161,12 +161,18 @@ TEST(Llama, RefusesWeightsOfAnotherRankAndPagesOfAnotherType) {
       << message;
   model::Llama llama(config, make_random_weights(config, {.dtype = DType::f32}, kSeed), DType::f32,
                      cpu_device(), limits, local);
-  model::KvMemory kv(config, 2, 4, 16, DType::bf16, cpu_device());
+  model::KvMemory kv(config, 2, {.num_pages = 4, .dtype = DType::bf16}, cpu_device());
   model::BatchBuffers buffers(limits, cpu_device());
   model::HostBatch host;
   host.query_starts = {0};
   const model::Batch batch = buffers.upload(host, {});
-  EXPECT_NE(message_of([&] { llama.forward(batch, kv, {}); }).find("2 KV heads in f32"),
+  EXPECT_NE(message_of([&] { llama.forward(batch, kv, {}); })
+                .find("the KV cache has 2 heads, plain of bf16; this rank was made for 2, plain of "
+                      "f32"),
+            std::string::npos);
+  model::KvMemory codes(config, 2, {.num_pages = 4, .dtype = DType::f32, .type = KvType::int8},
+                        cpu_device());
+  EXPECT_NE(message_of([&] { llama.forward(batch, codes, {}); }).find("2 heads, int8 of f32"),
             std::string::npos);
 }
 

@@ -17,6 +17,7 @@ namespace tessera::testing {
 struct Sequence {
   std::vector<int32_t> pages;
   int64_t num_computed = 0;
+  int32_t tail = 0;  // of keys, where there are tails: one for each sequence under way
 };
 
 // What one step computes for a sequence: these tokens, and the logits of the last or of all.
@@ -24,17 +25,31 @@ struct Chunk {
   Sequence* sequence = nullptr;
   std::vector<int32_t> tokens;
   bool wants_all_logits = false;
+  bool is_prompt = false;  // a chunk even where it is of one token
 };
 
 class Runner {
  public:
-  static constexpr int64_t kPageSize = 16;
+  static constexpr int64_t kPageSize = 16;  // 32 where keys have tails
+  static constexpr int64_t kNumTails = 16;
 
   Runner(const model::ModelConfig& config, model::LlamaWeights weights, DType dtype,
-         dist::Communicator& communicator, int64_t num_pages = 96)
-      : limits_{.tokens = 320, .batch = 16, .max_pages = 32, .logits = 320, .max_positions = 512},
+         dist::Communicator& communicator, int64_t num_pages = 96, KvType kv_type = KvType::plain)
+      : page_size_(model::has_tails(kv_type) ? 2 * kPageSize : kPageSize),
+        limits_{.tokens = 320,
+                .batch = 16,
+                .max_pages = 512 / page_size_,
+                .logits = 320,
+                .max_positions = 512,
+                .kv_type = kv_type},
         llama_(config, std::move(weights), dtype, cpu_device(), limits_, communicator),
-        kv_(config, llama_.num_kv_heads(), num_pages, kPageSize, dtype, cpu_device()),
+        kv_(config, llama_.num_kv_heads(),
+            {.num_pages = num_pages,
+             .page_size = page_size_,
+             .dtype = dtype,
+             .type = kv_type,
+             .num_tails = model::has_tails(kv_type) ? kNumTails : 0},
+            cpu_device()),
         buffers_(limits_, cpu_device()) {
     // Neighbouring pages of a sequence lie far apart: 29 and the number of pages share no factor.
     for (int64_t i = 0; i < num_pages; ++i) {
@@ -69,33 +84,35 @@ class Runner {
     Sequence& sequence = *chunk.sequence;
     const int64_t num_tokens = static_cast<int64_t>(chunk.tokens.size());
     const int64_t seq_len = sequence.num_computed + num_tokens;
-    while (static_cast<int64_t>(sequence.pages.size()) * kPageSize < seq_len) {
+    while (static_cast<int64_t>(sequence.pages.size()) * page_size_ < seq_len) {
       sequence.pages.push_back(free_pages_.back());
       free_pages_.pop_back();
     }
     for (int64_t i = 0; i < num_tokens; ++i) {
       const int64_t position = sequence.num_computed + i;
-      const int64_t page = sequence.pages[static_cast<size_t>(position / kPageSize)];
+      const int64_t page = sequence.pages[static_cast<size_t>(position / page_size_)];
       const bool is_last = i + 1 == num_tokens;
       if (is_last || chunk.wants_all_logits) {
         host_.logit_rows.push_back(static_cast<int32_t>(host_.tokens.size()));
       }
       host_.tokens.push_back(chunk.tokens[static_cast<size_t>(i)]);
       host_.positions.push_back(static_cast<int32_t>(position));
-      host_.slots.push_back(static_cast<int32_t>(page * kPageSize + position % kPageSize));
+      host_.slots.push_back(static_cast<int32_t>(page * page_size_ + position % page_size_));
     }
     host_.page_table.insert(host_.page_table.end(), sequence.pages.begin(), sequence.pages.end());
     host_.seq_lens.push_back(static_cast<int32_t>(seq_len));
+    if (model::has_tails(limits_.kv_type)) host_.tails.push_back(sequence.tail);
     // Entries beyond a sequence are never read: -1 would show.
     host_.page_table.resize(host_.seq_lens.size() * static_cast<size_t>(limits_.max_pages), -1);
     host_.query_starts.push_back(static_cast<int32_t>(host_.tokens.size()));
-    const bool is_decode = num_tokens == 1;
+    const bool is_decode = num_tokens == 1 && !chunk.is_prompt;
     if (is_decode && host_.num_decodes + 1 == static_cast<int64_t>(host_.seq_lens.size())) {
       ++host_.num_decodes;
     }
     sequence.num_computed = seq_len;
   }
 
+  int64_t page_size_;
   model::BatchLimits limits_;
   model::Llama llama_;
   model::KvMemory kv_;

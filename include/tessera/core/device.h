@@ -42,6 +42,9 @@ int num_cuda_devices();
 // Asked of the driver once per device, then remembered.
 const DeviceInfo& device_info(Device device);
 
+// Of a GPU's memory what nobody has taken, asked of the driver now.
+int64_t free_device_bytes(Device device);
+
 // "13.0" for the runtime linked in and for the driver found; empty where there is none.
 std::string cuda_runtime_version();
 std::string cuda_driver_version();

@@ -14,23 +14,26 @@
 #include "tessera/core/dtype.h"
 #include "tessera/engine/request.h"
 #include "tessera/engine/tokenizer.h"
+#include "tessera/ops/kv_type.h"
 
 namespace tessera {
 
 struct EngineOptions {
   Device device = {};
-  DType dtype = DType::bf16;      // of weights and activations
-  bool use_int8_weights = false;  // linear layers as int8 codes
-  bool check_weights = false;     // refuse NaN and infinity at load
-  int64_t max_context = 0;        // tokens of one sequence; 0: what the model was made for
-  int64_t kv_bytes = 0;           // memory for the KV cache; 0: room for max_batch contexts,
-                                  // at most a quarter of what is free
-  int64_t page_size = 16;
-  int64_t max_batch = 64;         // sequences in one step
-  int64_t max_step_tokens = 512;  // tokens in one step: prompts are cut into chunks
-  int64_t max_step_logits = 0;    // rows of logits in one step; 0: max_batch. Chunks of
-                                  // prompts whose logprobs are wanted are cut to fit
-  int64_t max_queue = 1024;       // requests waiting; more are refused
+  DType dtype = DType::bf16;       // of weights and activations
+  bool use_int8_weights = false;   // linear layers as int8 codes
+  bool check_weights = false;      // refuse NaN and infinity at load
+  int64_t max_context = 0;         // tokens of one sequence; 0: what the model was made for
+  int64_t kv_bytes = 0;            // memory for the KV cache's pages; 0: room for max_batch
+                                   // contexts, at most a quarter of the free memory, of a GPU's
+                                   // four fifths
+  KvType kv_type = KvType::plain;  // how keys and values are kept
+  int64_t page_size = 16;          // tokens; a multiple of 32 for KvType::int4
+  int64_t max_batch = 64;          // sequences in one step
+  int64_t max_step_tokens = 512;   // tokens in one step: prompts are cut into chunks
+  int64_t max_step_logits = 0;     // rows of logits in one step; 0: max_batch. Chunks of
+                                   // prompts whose logprobs are wanted are cut to fit
+  int64_t max_queue = 1024;        // requests waiting; more are refused
   bool use_prefix_cache = true;
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
   std::function<Clock::time_point()> now = {};  // what deadlines are held against; none: the clock
@@ -43,8 +46,9 @@ struct EngineMetrics {
   int64_t num_cancelled = 0;
   int64_t num_preemptions = 0;
   int64_t num_steps = 0;
-  int64_t num_prompt_tokens = 0;  // computed, recomputation included
-  int64_t num_cached_tokens = 0;  // found in the prefix cache
+  int64_t num_prompt_tokens = 0;    // computed, recomputation included
+  int64_t num_replayed_tokens = 0;  // generated before a preemption, and computed again after it
+  int64_t num_cached_tokens = 0;    // found in the prefix cache
   int64_t num_generated_tokens = 0;
   int64_t num_pages = 0;
   int64_t num_held_pages = 0;
@@ -78,6 +82,7 @@ class Engine {
   virtual const Tokenizer* tokenizer() const = 0;  // null for models made without one
   virtual int64_t max_context() const = 0;
   virtual int64_t vocab() const = 0;
+  virtual Device device() const = 0;
 };
 
 // Submits one request and steps until it is done: what came back, joined per sequence.

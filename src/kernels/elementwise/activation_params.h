@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/elementwise/divisor.h"
+#include "kernels/divisor.h"
 
 namespace tessera::kernels {
 

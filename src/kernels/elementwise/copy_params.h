@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/divisor.h"
 #include "kernels/elementwise/copy_plan.h"
-#include "kernels/elementwise/divisor.h"
 
 namespace tessera::kernels {
 

@@ -8,6 +8,7 @@
 #include "kernels/elementwise/launch.h"
 #include "kernels/elementwise/rope_params.h"
 #include "kernels/launch.h"
+#include "kernels/rotate.cuh"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 #include "tile/vec.cuh"
@@ -57,8 +58,8 @@ struct RopeShare {
   }
 
   __device__ static void rotate(float& a, float& b, float cosine, float sine) {
-    const float rotated = a * cosine - b * sine;
-    b = b * cosine + a * sine;
+    const float rotated = rotate_first(a, b, cosine, sine);
+    b = rotate_second(a, b, cosine, sine);
     a = rotated;
   }
 

@@ -14,7 +14,7 @@ namespace {
 using tessera::testing::message_of;
 
 // A page is 1,600 bytes, a context 63 pages.
-constexpr KvNeeds kNeeds = {.bytes_per_token = 100,
+constexpr KvNeeds kNeeds = {.page_bytes = 1600,
                             .page_size = 16,
                             .max_context = 1000,
                             .max_batch = 4,
@@ -32,7 +32,14 @@ TEST(KvSize, HasRoomForABatchOfContextsWhereMemoryIsPlenty) {
 
 TEST(KvSize, TakesAtMostAQuarterOfWhatIsFree) {
   KvNeeds needs = kNeeds;
-  needs.free_bytes = 4 * 1600 * 100 + 3;
+  needs.free_bytes = 4 * 1600 * 100 + 99;
+  EXPECT_EQ(num_kv_pages(needs), 100);
+}
+
+TEST(KvSize, OfAGpuMoreIsTakenIfNothingIsAskedFor) {
+  KvNeeds needs = kNeeds;
+  needs.free_bytes = 200'000;
+  needs.default_percent = 80;
   EXPECT_EQ(num_kv_pages(needs), 100);
 }
 
@@ -56,11 +63,10 @@ TEST(KvSize, RefusesBytesThatHoldNoContext) {
 TEST(KvSize, RefusesMemoryThatHoldsNoContextAndSaysWhatToSet) {
   KvNeeds needs = kNeeds;
   needs.free_bytes = 1600 * 4 * 10;
-  expect_refusal(
-      needs,
-      "engine: a context of 1000 tokens needs 100800 bytes of KV cache; 64000 bytes are "
-      "free, of which a quarter is taken by default: lower max_context to 160 or less, or "
-      "set kv_bytes");
+  expect_refusal(needs,
+                 "engine: a context of 1000 tokens needs 100800 bytes of KV cache; 64000 bytes are "
+                 "free, of which 25 % are taken by default: lower max_context to 160 or less, or "
+                 "set kv_bytes");
 }
 
 TEST(KvSize, RefusesMoreThanIsFree) {
@@ -69,7 +75,7 @@ TEST(KvSize, RefusesMoreThanIsFree) {
   expect_refusal(needs, "engine: kv_bytes is 10000001; 10000000 bytes are free: lower it");
 }
 
-TEST(KvSize, FindsMemoryOnThisMachine) { EXPECT_GT(free_memory(cpu_device(), 0), 1 << 20); }
+TEST(KvSize, FindsMemoryOnThisMachine) { EXPECT_GT(free_memory(cpu_device()), 1 << 20); }
 
 }  // namespace
 }  // namespace tessera::engine

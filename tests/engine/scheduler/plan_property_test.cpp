@@ -85,6 +85,7 @@ class Simulation {
     std::vector<PlanEntry> list;
     for (const auto& actor : actors) {
       PlanEntry entry{.num_known = actor->num_known,
+                      .num_prompt = actor->num_prompt,
                       .num_computed = actor->num_computed,
                       .first_logit = actor->wants_logits ? 0 : actor->num_known - 1,
                       .num_rows = actor->num_rows,
@@ -137,6 +138,8 @@ class Simulation {
         return;
       }
       ASSERT_LE(entry.num_computed + count, entry.num_known);
+      ASSERT_TRUE(count == 1 || entry.num_computed + count <= entry.num_prompt)
+          << "behind the prompt there are no chunks";
       logits += std::max<int64_t>(
           0, entry.num_computed + count - std::max(entry.num_computed, entry.first_logit));
     };

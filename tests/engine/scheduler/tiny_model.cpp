@@ -64,8 +64,8 @@ model::ModelConfig tiny_config(int64_t vocab) {
   return config;
 }
 
-model::LlamaWeights tiny_weights(const model::ModelConfig& config) {
-  return model::make_random_weights(config, {.dtype = DType::f32}, /*seed=*/11);
+model::LlamaWeights tiny_weights(const model::ModelConfig& config, DType dtype, Device device) {
+  return model::make_random_weights(config, {.dtype = dtype, .device = device}, /*seed=*/11);
 }
 
 EngineOptions tiny_options(int64_t num_pages) {
@@ -79,8 +79,10 @@ EngineOptions tiny_options(int64_t num_pages) {
 }
 
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
+  engine::check_options(options);
   const model::ModelConfig config = tiny_config(vocab);
-  return std::make_unique<engine::EngineImpl>(config, tiny_weights(config), std::nullopt, options);
+  return std::make_unique<engine::EngineImpl>(
+      config, tiny_weights(config, options.dtype, options.device), std::nullopt, options);
 }
 
 // The layers add nothing, so a token's own embedding reaches the head; the head's row i + 1 is the

@@ -1,0 +1,95 @@
+// The Hopper decode kernel: a block, or several, for the queries that share a head's keys. Every
+// warp takes a run of leaves for itself; states are folded over warps and blocks in the end.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/attention/decode_sm90/decode_warp.cuh"
+#include "kernels/attention/decode_sm90/finish.cuh"
+#include "tile/arch.cuh"
+
+namespace tessera::kernels {
+
+// `state` is of leaf `i` of `count`: it is folded behind the states of earlier leaves that wait for
+// it, and waits itself for later ones, in memory but for the lowest level.
+inline constexpr int kMostLevels = 5;  // a warp has 32 leaves at most
+template <class Tile>
+__device__ __forceinline__ void fold_leaf(WarpState<Tile>& state, int i, int count,
+                                          WarpState<Tile>& lowest,
+                                          WarpState<Tile> (&higher)[kMostLevels]) {
+  int level = 0;
+  if constexpr (Tile::kKeepsLowest) {
+    if ((i & 1) == 0) {
+      lowest = state;
+      return;
+    }
+    state.fold_behind(lowest);
+    level = 1;
+  }
+#pragma unroll 1
+  for (; i >> level & 1; ++level) state.fold_behind(higher[level]);
+  if (i + 1 < count) higher[level] = state;
+}
+
+// Grid: parts; heads of keys; sequences times groups of kRows queries.
+template <class Q, class Tile, int kCluster>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
+    attention_decode_sm90_kernel(const __grid_constant__ Sm90DecodeParams p) {
+  extern __shared__ char raw[];
+  auto& shared = *reinterpret_cast<Sm90DecodeShared<Tile>*>(raw);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    tile::ptx::prefetch_tensormap(&p.k);
+    tile::ptx::prefetch_tensormap(&p.v);
+  }
+  HalfRing<Tile> ring(p, shared, warp, lane);
+  // Groups of rows are rare, and a division takes as long as a launch.
+  const int z = static_cast<int>(blockIdx.z);
+  const bool is_one_group = p.num_row_groups == 1;
+  const DecodeUnit unit{.sequence = is_one_group ? z : z / p.num_row_groups,
+                        .kv_head = static_cast<int>(blockIdx.y),
+                        .first_row = is_one_group ? 0 : z % p.num_row_groups * Tile::kRows,
+                        .part = static_cast<int>(blockIdx.x)};
+  tile::wait_for_previous(Sm90{});
+
+  const int len = max(p.seq_lens[unit.sequence], 0);
+  const int first_step = max(len - p.q_len + 1 - p.window, 0) / kStepKeys;
+  const int num_steps = (len + kStepKeys - 1) / kStepKeys - first_step;
+  const int log2_leaves_here = log2_leaves(num_steps);
+  // A short sequence takes fewer parts than were launched for the longest.
+  const int log2_parts =
+      kCluster > 1 ? p.log2_parts : min(p.log2_parts, log2_leaves_here - Tile::kLog2Warps);
+  if (unit.part >> log2_parts != 0) return;
+  const LeafRange mine =
+      leaves_of(unit.part * Tile::kWarps + warp, log2_parts + Tile::kLog2Warps, log2_leaves_here);
+  const auto step_of = [&](int leaf) {
+    return first_step + leaf_begin(leaf, log2_leaves_here, num_steps);
+  };
+  const KeyRun run{.sequence = unit.sequence,
+                   .kv_head = unit.kv_head,
+                   .len = len,
+                   .begin = step_of(mine.first),
+                   .end = step_of(mine.first + mine.count)};
+  ring.start(run);
+  tile::release_next(Sm90{});
+
+  DecodeWarp<Q, Tile> w{p, ring, lane, run, unit.first_row};
+  w.scale = Tile::kIsGeneral ? kLog2e : p.scores.scale * kLog2e * w.scale_of_k();
+  w.load_q();
+  w.clear();
+  WarpState<Tile> lowest, higher[kMostLevels];
+  int step = run.begin;
+#pragma unroll 1
+  for (int i = 0; i < mine.count; ++i) {
+    const int end = step_of(mine.first + i + 1);
+    w.take_leaf(step, end);
+    step = end;
+    if (mine.count > 1) fold_leaf(w.state, i, mine.count, lowest, higher);
+  }
+  __syncthreads();  // the states lie where the rings were
+  leave_state(shared, w, warp);
+  __syncthreads();
+  finish<Q, Tile, kCluster>(p, shared, unit, log2_parts);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,165 @@
+// From checked arguments to a launch of the Hopper decode kernel.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <cmath>
+
+#include "kernels/attention/decode_sm90/kernel.cuh"
+#include "kernels/attention/decode_sm90/launch.h"
+#include "kernels/attention/decode_sm90/plan.h"
+#include "kernels/launch.h"
+#include "kernels/stream_scratch.h"
+#include "tile/tensor_map.h"
+
+namespace tessera::kernels {
+
+// Boxes of rows of one head of [page, row, head, element], as bytes.
+template <class Tile>
+CUtensorMap page_map(const TensorView& pages, int box_rows) {
+  // What is not walked along needs no stride, but the copy engine wants one that it could take.
+  const auto stride = [&](int axis) {
+    return pages.size(axis) > 1 ? pages.stride(axis) * bit_width(pages.dtype) / 8
+                                : int64_t{Tile::kRowBytes} + 15 & ~int64_t{15};
+  };
+  return tile::make_tensor_map(
+      {.data = pages.data,
+       .dtype = DType::u8,
+       .rank = 5,
+       .dims = {Tile::kPanelBytes, pages.size(1), Tile::kPanels, pages.size(2), pages.size(0)},
+       .strides = {1, stride(1), Tile::kPanels > 1 ? Tile::kPanelBytes : 16, stride(2), stride(0)},
+       .box = {Tile::kPanelBytes, box_rows, Tile::kPanels, 1, 1},
+       .swizzle = Tile::kSwizzle});
+}
+
+inline RowScaleParams row_scale_params(const TensorView& scales) {
+  return {scales.data, scales.rank == 4 ? scales.stride(0) : 0,
+          scales.rank == 4 ? scales.stride(2) : 0};
+}
+
+inline int64_t q_len_of_decode(const DecodeAttentionArgs& args) {
+  return args.q.rank == 4 ? args.q.size(1) : 1;
+}
+
+// Longest sequence a call may have: what the caller says, or what there is room for.
+inline int64_t longest_of(const DecodeAttentionArgs& args) {
+  const int64_t rows = args.kv.k_pages.size(1);
+  const bool is_paged = args.kv.page_table.rank == 2;
+  const int64_t capacity = is_paged ? args.kv.page_table.size(1) * rows : rows;
+  return args.longest > 0 ? std::min(args.longest, capacity) : capacity;
+}
+
+template <class Tile>
+Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
+  const PagedKv& kv = args.kv;
+  const bool is_paged = kv.page_table.rank == 2;
+  const int64_t page_size = kv.k_pages.size(1);
+  Sm90DecodeParams p{};
+  // A box of 32 rows lies in shared memory as two of 16 do where a row is one panel.
+  p.has_long_boxes = Tile::kPanels == 1 && page_size % kStepKeys == 0;
+  const int box_rows = p.has_long_boxes ? kStepKeys : kBoxKeys;
+  p.k = page_map<Tile>(kv.k_pages, box_rows);
+  p.v = page_map<Tile>(kv.v_pages, box_rows);
+  p.q = args.q.data;
+  p.out = args.out.data;
+  p.lse = args.lse.as<float>();
+  const auto strides = [](const TensorView& t) {
+    return RowStrides{t.stride(0), t.rank == 4 ? t.stride(1) : 0, t.stride(-2)};
+  };
+  p.q_strides = strides(args.q);
+  p.out_strides = strides(args.out);
+  if (args.lse.data != nullptr) {
+    p.lse_strides = {args.lse.stride(0), args.lse.rank == 3 ? args.lse.stride(2) : 0,
+                     args.lse.stride(1)};
+  }
+  p.seq_lens = kv.seq_lens.as<int32_t>();
+  p.page_table = is_paged ? kv.page_table.as<int32_t>() : nullptr;
+  p.table_stride = is_paged ? kv.page_table.stride(0) : 0;
+  p.log2_boxes_per_page =
+      is_paged ? std::countr_zero(static_cast<uint64_t>(page_size / kBoxKeys)) : 0;
+  p.tree = args.tree.as<int32_t>();
+  if constexpr (Tile::K::kNumScales > 0) {
+    p.k_scales = row_scale_params(kv.k_scales);
+    p.v_scales = row_scale_params(kv.v_scales);
+  } else {
+    p.k_head_scales = kv.k_scales.as<float>();
+    p.v_head_scales = kv.v_scales.as<float>();
+    p.k_head_scale_step = kv.k_scales.rank == 1 && kv.k_scales.size(0) > 1 ? 1 : 0;
+    p.v_head_scale_step = kv.v_scales.rank == 1 && kv.v_scales.size(0) > 1 ? 1 : 0;
+  }
+  p.num_kv_heads = static_cast<int>(kv.k_pages.size(2));
+  p.q_len = static_cast<int>(q_len_of_decode(args));
+  p.group = static_cast<int>(args.q.size(-2)) / p.num_kv_heads;
+  p.inverse_group = static_cast<uint32_t>(((1 << kInverseBits) + p.group - 1) / p.group);
+  p.rows = p.group * p.q_len;
+  p.num_row_groups = (p.rows + Tile::kRows - 1) / Tile::kRows;
+  p.window = bounded(args.window == 0 ? -1 : args.window);
+  p.scores.scale =
+      args.scale != 0.0f ? args.scale : 1.0f / std::sqrt(static_cast<float>(args.q.size(-1)));
+  p.scores.softcap = args.softcap;
+  p.scores.sinks = args.sinks.as<float>();
+  p.scores.alibi_slopes = args.alibi_slopes.as<float>();
+  return p;
+}
+
+template <class Q, class Tile, int kCluster>
+void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Context& ctx) {
+  const unsigned parts = 1u << p.log2_parts;
+  const auto units = static_cast<size_t>(args.q.size(0)) * p.num_row_groups * p.num_kv_heads;
+  const bool needs_scratch = kCluster == 1 && parts > 1;
+  const size_t states = needs_scratch ? units * parts * Tile::kRows : 0;
+  const size_t o_bytes = states * Tile::kD * sizeof(float);
+  const StreamScratch scratch(
+      args.q.device, ctx.stream,
+      {.num_bytes = o_bytes + states * sizeof(float2), .num_tickets = needs_scratch ? units : 0});
+  p.partial_o = static_cast<float4*>(scratch.data());
+  p.partial_sums = reinterpret_cast<float2*>(static_cast<char*>(scratch.data()) + o_bytes);
+  p.tickets = scratch.tickets();
+  const LaunchShape shape{.grid = dim3(parts, static_cast<unsigned>(p.num_kv_heads),
+                                       static_cast<unsigned>(args.q.size(0) * p.num_row_groups)),
+                          .block = dim3(Tile::kThreads),
+                          .shared_bytes = sizeof(Sm90DecodeShared<Tile>),
+                          .cluster = kCluster,
+                          .overlaps_previous = true};
+  launch(&attention_decode_sm90_kernel<Q, Tile, kCluster>, shape, p, ctx);
+}
+
+// Whether every query sees all keys of its sequence and nothing happens to a score but its scale.
+inline bool is_plain(const DecodeAttentionArgs& args) {
+  return q_len_of_decode(args) == 1 && args.window == 0 && args.softcap == 0.0f &&
+         args.alibi_slopes.data == nullptr && args.tree.data == nullptr;
+}
+
+// Kernels that fold over a cluster are compiled where they are met most.
+template <class Format, int kD>
+inline constexpr bool kHasClusters = (kD == 64 || kD == 128) && !std::is_same_v<Format, KvE5m2> &&
+                                     !std::is_same_v<Format, KvUint8>;
+
+template <class Q, class Format, int kD>
+void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
+  if (args.q.num_elements() == 0) return;
+  using General = DecodeTile<Format, Format, kD, kD <= 128 ? 2 : 1, kD <= 128 ? 8 : 4, true>;
+  constexpr int kWarps = kD <= 128 ? 8 : 4;
+  using Tile = DecodeTile<Format, Format, kD, 1, kWarps, false>;
+  const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
+  const bool is_general = !is_plain(args) || group > Tile::kRows;
+  Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
+  const DecodePlan plan = plan_decode(
+      {.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
+       .longest = std::min<int64_t>(longest_of(args), p.window + int64_t{kStepKeys} + p.q_len),
+       .num_sms = device_info(args.q.device).num_sms,
+       .blocks_on_sm = is_general ? General::kBlocksOnSm : Tile::kBlocksOnSm,
+       .has_clusters = kHasClusters<Format, kD> && !is_general});
+  p.log2_parts = plan.log2_parts;
+  if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
+  if constexpr (kHasClusters<Format, kD>) {
+    using Small = DecodeTile<Format, Format, kD, 1, 4, false>;
+    if (plan.merge == DecodeMerge::pair) return launch_decode<Q, Tile, 2>(p, args, ctx);
+    if (plan.merge == DecodeMerge::few_units) {
+      return launch_decode<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);
+    }
+  }
+  launch_decode<Q, Tile, 1>(p, args, ctx);
+}
+
+}  // namespace tessera::kernels

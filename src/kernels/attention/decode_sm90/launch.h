@@ -1,0 +1,19 @@
+// The launchers that the sm90 table of decode attention points at, and what they take.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/attention/decode_sm90/kv_format.cuh"
+#include "tessera/core/context.h"
+#include "tessera/ops/attention.h"
+
+namespace tessera::kernels {
+
+// Keys and values in one format, heads of kD elements, queries of type Q.
+template <class Q, class Format, int kD>
+void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx);
+
+// What depends on neither: layouts, counts and options. Scales lie beside rows of a page and head.
+bool accepts_decode_sm90(const DecodeAttentionArgs& args, int64_t head_dim, KvFormat format,
+                         DType pages);
+
+}  // namespace tessera::kernels

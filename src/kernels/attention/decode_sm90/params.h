@@ -1,0 +1,69 @@
+// What the Hopper decode kernel reads.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attention/params.h"
+
+namespace tessera::kernels {
+
+// Where scales of rows lie, in elements; those of consecutive rows are side by side.
+struct RowScaleParams {
+  const void* data;  // f16
+  int64_t page;
+  int64_t head;
+};
+
+inline constexpr int kInverseBits = 20;
+inline constexpr int kMostGroup = 255;
+
+struct Sm90DecodeParams {
+  // Boxes of 16 rows of one head, or of 32 where these lie in one page and one panel: [page, head,
+  // panel, row, byte].
+  CUtensorMap k;
+  CUtensorMap v;
+  const void* q;
+  void* out;
+  float* lse;            // null: not asked for
+  RowStrides q_strides;  // row: a token
+  RowStrides out_strides;
+  RowStrides lse_strides;
+  const int32_t* seq_lens;
+  const int32_t* page_table;  // null: sequence s has page s to itself
+  int64_t table_stride;
+  const int32_t* tree;  // null: causal
+  RowScaleParams k_scales;
+  RowScaleParams v_scales;
+  const float* k_head_scales;  // fp8; null: 1
+  const float* v_head_scales;
+  int k_head_scale_step;  // 0: one for all heads
+  int v_head_scale_step;
+  int log2_boxes_per_page;
+  bool has_long_boxes;
+  int num_kv_heads;
+  int group;               // heads that share keys
+  int q_len;               // tokens
+  uint32_t inverse_group;  // 2^kInverseBits / group, rounded up
+  int rows;                // queries that share keys: group * q_len
+  int window;              // kUnbounded: none
+  ScoreParams scores;
+  int num_row_groups;
+  // Blocks that share the keys of one sequence and head, and where they leave what they found.
+  int log2_parts;
+  float4* partial_o;
+  float2* partial_sums;
+  uint32_t* tickets;  // one for every sequence, group of rows and head; 0 before and after a call
+
+  // The token of one of the queries that share keys: query / group, which is exact for 16 tokens
+  // and groups of up to kMostGroup.
+  __device__ int token_of(int query) const {
+    return static_cast<int>(static_cast<uint32_t>(query) * inverse_group >> kInverseBits);
+  }
+};
+static_assert(std::is_trivially_copyable_v<Sm90DecodeParams>);
+
+}  // namespace tessera::kernels

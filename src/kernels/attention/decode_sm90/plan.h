@@ -1,0 +1,68 @@
+// How many blocks share the keys of a sequence and head. Pure, on the host: lengths are read on the
+// device, and no result depends on it.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "kernels/attention/decode_sm90/tile.h"
+
+namespace tessera::kernels {
+
+struct DecodeShape {
+  int64_t num_units;  // sequences, heads of keys, groups of rows
+  int64_t longest;    // of the sequences, in keys
+  int num_sms;
+  int blocks_on_sm;   // of eight warps
+  bool has_clusters;  // whether kernels that fold over a cluster were compiled
+};
+
+enum class DecodeMerge : uint8_t {
+  parts,     // blocks of 8 warps that leave partial results in memory, or one alone
+  pair,      // clusters of two blocks of 8 warps
+  few_units  // clusters of eight blocks of 4 warps
+};
+
+struct DecodePlan {
+  DecodeMerge merge;
+  int log2_parts;
+
+  bool operator==(const DecodePlan&) const = default;
+};
+
+inline constexpr int kMostLog2Parts = 4;
+inline constexpr int kFewUnitsLog2Parts = 3;
+
+// The figures behind these numbers are in docs/results/h200/decode_tried.txt.
+constexpr DecodePlan plan_decode(const DecodeShape& shape) {
+  const int64_t num_steps = (std::max<int64_t>(shape.longest, 1) + kStepKeys - 1) / kStepKeys;
+  // Few heads of short sequences: the fold through a cluster is a microsecond faster than through
+  // memory, and eight small blocks leave no SM with two of them.
+  if (shape.has_clusters && shape.num_units <= 16 && num_steps <= 256) {
+    return {DecodeMerge::few_units, kFewUnitsLog2Parts};
+  }
+  const auto log2_floor = [](int64_t x) {
+    return static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(x, 1)))) - 1;
+  };
+  // As many as fill the SMs, each with some steps for every warp.
+  const int64_t num_slots = int64_t{shape.num_sms} * shape.blocks_on_sm;
+  const int to_fill = log2_floor(num_slots / std::max<int64_t>(shape.num_units, 1));
+  const int worth = std::max(log2_floor(num_steps / 32), 1);
+  // And of long sequences so many that what runs at once is read from one stretch of memory, not
+  // from many far apart: up to 7 % faster.
+  const int wanted = log2_floor(num_steps / 64);
+  const int for_locality = num_steps < 128
+                               ? 0
+                               : std::min(wanted < 3 ? wanted : (wanted + 3) / 2, kMostLog2Parts) +
+                                     (shape.blocks_on_sm > 1 ? 1 : 0);
+  const int log2_parts =
+      std::min({std::max(std::min(to_fill, worth), for_locality), kMostLog2Parts});
+  if (log2_parts == 1 && shape.has_clusters && shape.num_units * 2 <= num_slots) {
+    return {DecodeMerge::pair, 1};
+  }
+  return {DecodeMerge::parts, log2_parts};
+}
+
+}  // namespace tessera::kernels

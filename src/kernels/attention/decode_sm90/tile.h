@@ -1,0 +1,85 @@
+// The shapes of the Hopper decode kernel, and how a sequence's keys are cut into leaves.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <bit>
+
+#include "tile/swizzle.cuh"
+
+namespace tessera::kernels {
+
+inline constexpr int kStepKeys = 32;  // keys a warp takes at a time
+inline constexpr int kBoxKeys = 16;   // keys of one copy: no page is smaller
+
+// Steps are grouped into leaves, and leaves folded in a binary tree. How many leaves there are
+// depends on the number of steps alone, and so do results: whoever computes a leaf, the same
+// numbers are folded in the same order. More of them for long sequences, which more warps share
+// where sequences are few.
+inline constexpr int kMostLeaves = 128;
+constexpr int log2_leaves(int num_steps) {
+  return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
+}
+
+// The first step of a leaf. Steps are fewer than 2^24 (keys are counted in 31 bits at most), leaves
+// at most 2^7.
+constexpr int leaf_begin(int leaf, int log2_leaves, int num_steps) {
+  return static_cast<int>(static_cast<unsigned>(leaf) * static_cast<unsigned>(num_steps) >>
+                          log2_leaves);
+}
+
+// The leaves of one of 2^log2_slots warps that share a tree. Where there are more warps than
+// leaves, those in between have none: folding nothing changes nothing.
+struct LeafRange {
+  int first;
+  int count;
+};
+constexpr LeafRange leaves_of(int slot, int log2_slots, int log2_leaves) {
+  if (log2_slots <= log2_leaves) {
+    const int log2_count = log2_leaves - log2_slots;
+    return {slot << log2_count, 1 << log2_count};
+  }
+  const int log2_slots_per_leaf = log2_slots - log2_leaves;
+  const int first = slot >> log2_slots_per_leaf;
+  return {first, first << log2_slots_per_leaf == slot ? 1 : 0};
+}
+
+// A row of kD elements lies in shared memory in panels of at most 128 bytes, as the copy engine
+// swizzles them. kTiles times 8 queries are attended for at once.
+template <class K_, class V_, int kD_, int kTiles_, int kWarps_, bool kIsGeneral_>
+struct DecodeTile {
+  using K = K_;
+  using V = V_;
+  static_assert(K::kBits == V::kBits);
+  static constexpr int kD = kD_;
+  static constexpr int kQuads = kD / 4;
+  static constexpr int kTiles = kTiles_;
+  static constexpr int kRows = 8 * kTiles;
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kLog2Warps = std::countr_zero(static_cast<unsigned>(kWarps));
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr bool kIsGeneral = kIsGeneral_;
+  static constexpr int kRowBytes = kD * K::kBits / 8;
+  static constexpr int kPanelBytes = kRowBytes % 128 == 0  ? 128
+                                     : kRowBytes % 64 == 0 ? 64
+                                     : kRowBytes % 32 == 0 ? 32
+                                                           : 16;
+  static constexpr int kPanels = kRowBytes / kPanelBytes;
+  static constexpr tile::Swizzle kSwizzle = tile::swizzle_of_span(kPanelBytes);
+  static constexpr int kBoxBytes = kBoxKeys * kRowBytes;
+  // Keys of a step, or its values: what one barrier waits for.
+  static constexpr int kHalfBytes = 2 * kBoxBytes;
+  static constexpr int kScaleBytes = kStepKeys * 2 * std::max(K::kNumScales, V::kNumScales);
+  // Eight warps of 16-bit keys fill an SM with what they have in flight. Codes are fewer bytes and
+  // more work: sixteen, with half the registers each.
+  static constexpr bool kIsDense = K::kBits < 16 && kTiles == 1 && kD <= 128 && !kIsGeneral;
+  static constexpr int kWarpsOnSm = kIsDense ? 16 : kHalfBytes > 8192 ? 4 : 8;
+  static constexpr int kBlocksOnSm = std::max(kWarpsOnSm / kWarps, 1);
+  // The lowest level of the tree, met often, waits in registers where there are enough.
+  static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
+  // Halves a warp has room for.
+  static constexpr int kWarpBytes = 220 * 1024 / std::max(kWarpsOnSm, kWarps);
+  static constexpr int kDepth = std::clamp(kWarpBytes / (kHalfBytes + kScaleBytes + 8), 2, 16);
+};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,12 @@
+// Decode attention of bf16 queries over a cache in int8, for Hopper.
+// SPDX-License-Identifier: MIT
+#include "kernels/attention/decode_sm90/launch.cuh"
+
+namespace tessera::kernels {
+
+template void launch_decode_sm90<Bf16, KvInt8, 64>(const DecodeAttentionArgs&, const Context&);
+template void launch_decode_sm90<Bf16, KvInt8, 96>(const DecodeAttentionArgs&, const Context&);
+template void launch_decode_sm90<Bf16, KvInt8, 128>(const DecodeAttentionArgs&, const Context&);
+template void launch_decode_sm90<Bf16, KvInt8, 256>(const DecodeAttentionArgs&, const Context&);
+
+}  // namespace tessera::kernels

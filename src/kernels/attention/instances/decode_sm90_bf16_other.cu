@@ -1,0 +1,12 @@
+// Decode attention of bf16 queries over caches in e5m2 and uint8, for Hopper.
+// SPDX-License-Identifier: MIT
+#include "kernels/attention/decode_sm90/launch.cuh"
+
+namespace tessera::kernels {
+
+template void launch_decode_sm90<Bf16, KvE5m2, 64>(const DecodeAttentionArgs&, const Context&);
+template void launch_decode_sm90<Bf16, KvE5m2, 128>(const DecodeAttentionArgs&, const Context&);
+template void launch_decode_sm90<Bf16, KvUint8, 64>(const DecodeAttentionArgs&, const Context&);
+template void launch_decode_sm90<Bf16, KvUint8, 128>(const DecodeAttentionArgs&, const Context&);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,12 @@
+// The empty table of a build without the sm90 library.
+// SPDX-License-Identifier: MIT
+#include "kernels/kv/rows.h"
+
+namespace tessera::kernels {
+
+const KvCacheRows& kv_cache_rows_sm90() {
+  static constexpr KvCacheRows kNone{};
+  return kNone;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,158 @@
+// The engine on a GPU: the bundled model's reference tokens, scores close to the CPU's, and answers
+// that no schedule changes.
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+
+#include "engine/make_engine.h"
+#include "model/device_support.h"
+#include "tests/core/message_of.h"
+#include "tests/engine/scheduler/schedules.h"
+#include "tests/gpu.h"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::testing;
+
+// The tree a test was built in may be on another machine: then it runs in the root of a copy.
+std::filesystem::path bundled_model() {
+  const std::filesystem::path place = "models/tessera-13m";
+  std::error_code ignored;
+  const std::filesystem::path built = std::filesystem::path(TESSERA_SOURCE_DIR) / place;
+  return std::filesystem::exists(built / "config.json", ignored) ? built : place;
+}
+
+nlohmann::json read_oracle() {
+  std::ifstream file(bundled_model() / "oracle.json");
+  return nlohmann::json::parse(file);
+}
+
+EngineOptions options_of(Device device, DType dtype, KvType kv_type) {
+  EngineOptions options;
+  options.device = device;
+  options.dtype = dtype;
+  options.kv_type = kv_type;
+  options.page_size = kv_type == KvType::int4 ? 32 : 16;
+  options.max_context = 512;
+  options.max_batch = 8;
+  options.max_step_tokens = 64;
+  options.max_step_logits = 64;
+  return options;
+}
+
+class EngineOnGpu : public GpuTest {};
+
+TEST_F(EngineOnGpu, GivesTheReferencesGreedyTokensInF32) {
+  const nlohmann::json oracle = read_oracle();
+  const std::unique_ptr<Engine> engine =
+      Engine::load(bundled_model(), options_of(cuda_device(), DType::f32, KvType::plain));
+  EXPECT_EQ(engine->device(), cuda_device());
+  std::vector<RequestId> ids;
+  for (size_t i = 0; i < oracle["prompts"].size(); ++i) {
+    Request request;
+    request.prompt = oracle["prompt_ids"][i].get<std::vector<int32_t>>();
+    request.sampling.temperature = 0.0f;
+    request.ignores_eos = true;
+    request.max_new_tokens = static_cast<int64_t>(oracle["greedy"][i].size());
+    ids.push_back(engine->submit(request).value());
+  }
+  Outcomes outcomes;
+  while (engine->has_work()) collect(engine->step(), outcomes);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ((outcomes[{ids[i], 0}].tokens), oracle["greedy"][i].get<std::vector<int32_t>>())
+        << "prompt " << i;
+  }
+}
+
+// Of a text the model wrote itself, in chunks of 64.
+std::vector<float> logprobs_on(Device device, DType dtype, KvType kv_type) {
+  const nlohmann::json oracle = read_oracle();
+  Request request;
+  for (size_t i = 0; request.prompt.size() < 300; i = (i + 1) % oracle["greedy"].size()) {
+    for (const int32_t token : oracle["greedy"][i].get<std::vector<int32_t>>()) {
+      request.prompt.push_back(token);
+    }
+  }
+  request.max_new_tokens = 0;
+  request.wants_prompt_logprobs = true;
+  const std::unique_ptr<Engine> engine =
+      Engine::load(bundled_model(), options_of(device, dtype, kv_type));
+  return run_to_end(*engine, request).front().prompt_logprobs;
+}
+
+double mean_of(const std::vector<float>& values) {
+  double sum = 0.0;
+  for (const float value : values) sum += double{value};
+  return sum / static_cast<double>(values.size());
+}
+
+class TypesOnGpu : public GpuTest, public ::testing::WithParamInterface<std::tuple<DType, KvType>> {
+ protected:
+  // Plain caches in f32 and bf16 must run; of the others those that have kernels.
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped() || HasFailure()) return;
+    const auto [dtype, kv_type] = GetParam();
+    const std::string missing = model::find_missing_operation(
+        model::load_config(bundled_model()),
+        {.dtype = dtype, .kv_type = kv_type, .page_size = kv_type == KvType::int4 ? 32 : 16},
+        cuda_device());
+    if (missing.empty()) return;
+    if (kv_type == KvType::plain) FAIL() << "no kernel for " << missing;
+    GTEST_SKIP() << "no kernel for " << missing;
+  }
+};
+
+// The mean of 300 logprobs, which rounding moves at random: in f32 by some 1e-6 each, in bf16,
+// whose activations carry 8 bits, by some hundredths. A wrong key or value moves it by tenths.
+TEST_P(TypesOnGpu, ScoreATextAsTheCpuDoes) {
+  const auto [dtype, kv_type] = GetParam();
+  const std::vector<float> want = logprobs_on(cpu_device(), dtype, kv_type);
+  const std::vector<float> got = logprobs_on(cuda_device(), dtype, kv_type);
+  ASSERT_EQ(got.size(), want.size());
+  const bool is_exact = dtype == DType::f32 && kv_type == KvType::plain;
+  EXPECT_NEAR(mean_of(got), mean_of(want), is_exact ? 1e-4 : 2e-2);
+  RecordProperty("difference", std::to_string(mean_of(got) - mean_of(want)));
+}
+
+TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
+  const auto [dtype, kv_type] = GetParam();
+  const ScheduleCounts counts =
+      expect_alike_in_any_schedule({.kv_type = kv_type,
+                                    .dtype = dtype,
+                                    .device = cuda_device(),
+                                    .page_sizes = {kv_type == KvType::int4 ? 32 : 16},
+                                    .num_schedules = 8});
+  EXPECT_GT(counts.num_preemptions, 0);
+  EXPECT_GT(counts.num_replayed_tokens, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,
+                         ::testing::Combine(::testing::Values(DType::bf16, DType::f32),
+                                            ::testing::ValuesIn(kAllKvTypes)),
+                         [](const auto& test) {
+                           return std::string(name(std::get<0>(test.param))) + "_" +
+                                  std::string(name(std::get<1>(test.param)));
+                         });
+
+TEST_F(EngineOnGpu, IsWhatAutoChoosesAndTypesWithoutKernelsAreNot) {
+  const model::ModelConfig config = model::load_config(bundled_model());
+  EngineOptions options = options_of(cuda_device(), DType::bf16, KvType::plain);
+  EXPECT_EQ(engine::choose_device(config, options), cuda_device());
+  options.use_int8_weights = true;  // products with int8 weights are the CPU's so far
+  EXPECT_EQ(engine::choose_device(config, options), cpu_device());
+  EXPECT_NE(message_of([&] {
+              engine::check_device(config, options);
+            }).find("cuda:0 has no kernel for gemm of bf16 by i8"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
