@@ -11,7 +11,7 @@
 // some more than are used, and sequences are then not rows of their own), shared (pages at the
 // front that all sequences share), lens (lengths vary, one is 0), window, softcap, sinks, alibi,
 // lse, tree, blocks, keys (the most of a list), strided (1: heads before tokens, 2: 64 elements
-// between tokens, 3: 2 elements), in_place (out is q).
+// between tokens, 3: 2 elements), in_place (out is q), longest (the caller says it).
 #include "bench/problems/builder.h"
 #include "bench/problems/decode_data.h"
 #include "bench/problems/decode_layout.h"
@@ -41,6 +41,7 @@ DecodeAttentionArgs args_of(const DecodeOptions& o, const Slots& slots,
   args.scale = scalars.scale;
   args.softcap = scalars.softcap;
   args.window = o.window;
+  args.longest = o.has_longest ? o.kv_len : 0;
   return args;
 }
 
@@ -142,9 +143,18 @@ class Maker {
       return &add_strided(name, DType::f16,
                           {layout_.num_pages(), o_.page_rows() / 32, o_.kv_heads, o_.d, 2}, gap);
     }
+    if (o_.strided < 2) return &add_runs(name, scales_per_row(stored));
     return &add_strided(name, DType::f16,
                         {layout_.num_pages(), o_.page_rows(), o_.kv_heads, scales_per_row(stored)},
                         gap);
+  }
+
+  // Scales of a head side by side, on 16 bytes each, as the engine keeps them.
+  Operand& add_runs(std::string_view name, int64_t per_row) {
+    const int64_t num_pages = layout_.num_pages(), rows = o_.page_rows();
+    const int64_t run = (rows * per_row + 7) / 8 * 8;
+    return b_.strided(name, Role::input, DType::f16, {num_pages, rows, o_.kv_heads, per_row},
+                      {o_.kv_heads * run, per_row, run, 1}, num_pages * o_.kv_heads * run);
   }
 
   void add_tail() {
@@ -286,10 +296,10 @@ Sample sample_sequences(RowKey key, const Problem& whole) {
 
 Problem make_decode(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
-            {"batch",       "q_len",  "kv_len",  "heads",   "kv_heads", "d",       "k",
-             "v",           "tail",   "tails",   "page",    "pages",    "shared",  "lens",
-             "head_scales", "window", "sinks",   "alibi",   "lse",      "softcap", "tree",
-             "blocks",      "keys",   "strided", "in_place"});
+            {"batch",       "q_len",  "kv_len",  "heads",    "kv_heads", "d",       "k",
+             "v",           "tail",   "tails",   "page",     "pages",    "shared",  "lens",
+             "head_scales", "window", "sinks",   "alibi",    "lse",      "softcap", "tree",
+             "blocks",      "keys",   "strided", "in_place", "longest"});
   const DecodeOptions o = decode_options(shape, fill);
   const DecodeLayout layout(o, seed);
   const Slots slots = Maker(key, b, o, layout).add_all();

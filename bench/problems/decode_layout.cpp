@@ -75,6 +75,7 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.has_alibi = get("alibi") != 0;
   o.has_lse = get("lse") != 0;
   o.is_in_place = get("in_place") != 0;
+  o.has_longest = get("longest") != 0;
   o.is_normal = fill == Fill::normal;
   if (o.k > KvStored::i4_columns || o.v > KvStored::i4) {
     fail("problem: k is 0 to 6 and v is 0 to 5: plain, e4m3, e5m2, i8, u8, i4, i4 by columns");

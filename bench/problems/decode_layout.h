@@ -19,7 +19,7 @@ struct DecodeOptions {
   KvStored k, v;
   int64_t tail;  // the type of the tail: 0 that of q, 1 f32, 2 f16, 3 bf16
   bool has_q_axis, has_lens, has_blocks, has_tree, has_softcap, has_sinks, has_alibi, has_lse;
-  bool is_in_place, is_normal;
+  bool is_in_place, has_longest, is_normal;
 
   bool is_paged() const { return page > 0; }
   bool has_keys() const { return max_keys > 0; }

@@ -50,6 +50,20 @@ std::vector<Shape> shapes_of_every_size(int64_t d) {
           shape_of({6, 0, 200}, {8, 2}, d, {{"k", 6}, {"page", 64}, {"pages", 25}, {"lens", 1}})};
 }
 
+// One format with all that a kernel made for it may take.
+std::vector<Shape> shapes_of_one_format(int64_t d, int64_t k) {
+  return {shape_of({7, 0, 140}, {8, 2}, d,
+                   {{"k", k}, {"page", 16}, {"pages", 70}, {"lens", 1}, {"lse", 1}}),
+          shape_of({3, 0, 256}, {4, 4}, d, {{"k", k}, {"lens", 1}}),
+          shape_of({3, 4, 300}, {8, 2}, d, {{"k", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
+          shape_of({2, 16, 100}, {4, 1}, d, {{"k", k}, {"page", 32}, {"strided", 1}}),
+          shape_of({2, 0, 1500}, {8, 1}, d,
+                   {{"k", k}, {"page", 128}, {"pages", 25}, {"window", 900}, {"longest", 1}}),
+          shape_of({2, 0, 200}, {16, 2}, d, {{"k", k}, {"page", 16}, {"softcap", 1}, {"sinks", 1}}),
+          shape_of({3, 2, 200}, {4, 2}, d, {{"k", k}, {"page", 32}, {"alibi", 1}, {"lse", 1}}),
+          shape_of({3, 5, 200}, {4, 2}, d, {{"k", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
+}
+
 // One format after the other, paged and in one piece, heads before tokens and rows that are not
 // aligned; then keys and values in different ones.
 std::vector<Shape> format_shapes(int64_t d) {
@@ -97,6 +111,7 @@ std::vector<Shape> page_shapes(int64_t d) {
       // Several pieces, of which short sequences have fewer, in one call.
       shape_of({7, 0, 2000}, {4, 1}, d, {{"page", 64}, {"pages", 230}, {"lens", 1}, {"lse", 1}}),
       shape_of({3, 0, 4000}, {2, 2}, d, {{"lens", 1}, {"lse", 1}}),
+      shape_of({3, 0, 1000}, {4, 1}, d, {{"page", 64}, {"blocks", 1}, {"longest", 1}}),
       shape_of({3, 0, 4000}, {4, 1}, d, {{"k", 3}, {"page", 128}, {"pages", 97}}),
       shape_of({2, 0, 9000}, {4, 1}, d, {{"page", 16}, {"pages", 1130}}),
       shape_of({2, 0, 4000}, {4, 1}, d, {{"k", 6}, {"page", 64}, {"pages", 130}, {"lens", 1}})};
@@ -171,7 +186,13 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
 
 std::vector<Shape> decode_test_shapes() {
   std::vector<Shape> shapes;
-  for (const int64_t d : {64, 96, 128, 256}) append(shapes, shapes_of_every_size(d));
+  for (const int64_t d : {64, 96, 128, 256}) {
+    append(shapes, shapes_of_every_size(d));
+    for (const KvStored k :
+         {KvStored::e4m3, KvStored::e5m2, KvStored::i8, KvStored::u8, KvStored::i4}) {
+      append(shapes, shapes_of_one_format(d, static_cast<int64_t>(k)));
+    }
+  }
   for (const int64_t d : {64, 128}) {
     append(shapes, format_shapes(d));
     append(shapes, page_shapes(d));

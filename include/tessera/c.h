@@ -240,6 +240,38 @@ typedef struct TesseraAttentionArgs {
 TesseraStatus tessera_attention_prefill(const TesseraAttentionArgs* args,
                                         const TesseraContext* ctx);
 
+/* tessera/ops/attention.h, DecodeAttentionArgs with the tensors of its PagedKv: fields by their
+ * names, struct_size and zeros as above. */
+typedef struct TesseraDecodeAttentionArgs {
+  uint64_t struct_size;
+  const DLTensor* q;
+  const DLTensor* k_pages;
+  const DLTensor* v_pages;
+  const DLTensor* out; /* written; may be q */
+  const DLTensor* seq_lens;
+  const DLTensor* page_table; /* this and all tensors below are optional */
+  const DLTensor* k_scales;
+  const DLTensor* v_scales;
+  const DLTensor* k_tail;
+  const DLTensor* tails;
+  const DLTensor* lse; /* written */
+  const DLTensor* sinks;
+  const DLTensor* alibi_slopes;
+  const DLTensor* tree;
+  const DLTensor* blocks;
+  const DLTensor* num_blocks;
+  const DLTensor* keys;
+  const DLTensor* num_keys;
+  int64_t window;   /* 0: unbounded */
+  int64_t longest;  /* of seq_lens; 0: not known */
+  float scale;      /* 0: 1 / sqrt(head_dim) */
+  float softcap;    /* 0: none */
+  int32_t k_format; /* TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes */
+  int32_t v_format; /* of v_pages */
+} TesseraDecodeAttentionArgs;
+TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
+                                       const TesseraContext* ctx);
+
 /* For bindings whose calls into C are dear: an operation on a framework's objects in one crossing.
  * How to read the objects, which come in a sequence: */
 typedef struct TesseraObjects {

@@ -9,6 +9,7 @@ library's message. `import tessera.torch` registers the operations as `torch.ops
 
 from ._attention import attention_prefill
 from ._call import supports, using
+from ._decode import attention_decode
 from ._elementwise import (
     copy,
     embedding,
@@ -37,6 +38,7 @@ __all__ = [
     "NotSupported",
     "Row",
     "argmax",
+    "attention_decode",
     "attention_prefill",
     "copy",
     "cuda_version",

@@ -80,6 +80,38 @@ class AttentionArgs(ctypes.Structure):
     ]
 
 
+class DecodeAttentionArgs(ctypes.Structure):
+    """TesseraDecodeAttentionArgs of c.h."""
+
+    _fields_ = [
+        ("struct_size", c_uint64),
+        ("q", c_void_p),
+        ("k_pages", c_void_p),
+        ("v_pages", c_void_p),
+        ("out", c_void_p),
+        ("seq_lens", c_void_p),
+        ("page_table", c_void_p),
+        ("k_scales", c_void_p),
+        ("v_scales", c_void_p),
+        ("k_tail", c_void_p),
+        ("tails", c_void_p),
+        ("lse", c_void_p),
+        ("sinks", c_void_p),
+        ("alibi_slopes", c_void_p),
+        ("tree", c_void_p),
+        ("blocks", c_void_p),
+        ("num_blocks", c_void_p),
+        ("keys", c_void_p),
+        ("num_keys", c_void_p),
+        ("window", c_int64),
+        ("longest", c_int64),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("k_format", c_int32),
+        ("v_format", c_int32),
+    ]
+
+
 class CDeviceInfo(ctypes.Structure):
     """TesseraDeviceInfo of c.h."""
 
@@ -135,6 +167,7 @@ _PROTOTYPES = {
     "expand_2_4": (c_int, [_T] * 3 + [_T]),
     "gemm_2_4": (c_int, [_T] * 4 + [_T]),
     "attention_prefill": (c_int, [_T, _T]),
+    "attention_decode": (c_int, [_T, _T]),
     "on_objects": (c_void_p, [c_char_p]),
     "num_cuda_devices": (c_int, []),
     "device_info": (c_int, [c_int, _T]),

@@ -14,13 +14,17 @@ namespace tessera::c_api {
 namespace {
 
 constexpr std::string_view kOp = "attention_prefill";
+constexpr std::string_view kDecode = "attention_decode";
+
+template <class Args>
+void check_size(const Args* args, std::string_view op, std::string_view type) {
+  if (args == nullptr) fail(concat(op, ": args is NULL"));
+  if (args->struct_size >= sizeof(Args)) return;
+  fail(concat(type, ".struct_size is ", args->struct_size, "; set it to sizeof, ", sizeof(Args)));
+}
 
 void check_struct(const TesseraAttentionArgs* args) {
-  if (args == nullptr) fail(concat(kOp, ": args is NULL"));
-  if (args->struct_size < sizeof(TesseraAttentionArgs)) {
-    fail(concat("TesseraAttentionArgs.struct_size is ", args->struct_size, "; set it to sizeof, ",
-                sizeof(TesseraAttentionArgs)));
-  }
+  check_size(args, kOp, "TesseraAttentionArgs");
   constexpr int32_t kKnown = TESSERA_ATTENTION_LEFT | TESSERA_ATTENTION_RIGHT;
   if ((args->bounds & ~kKnown) != 0) {
     fail(concat(kOp, ": bounds is ", args->bounds, "; this library knows the bits of ", kKnown));
@@ -38,8 +42,8 @@ int64_t bound_of(const TesseraAttentionArgs& args, int32_t bit, int64_t value,
   return value;
 }
 
-TensorView view_if_given(const DLTensor* tensor, std::string_view name) {
-  return optional_view(tensor, {kOp, name}).value_or(TensorView{});
+TensorView view_if_given(const DLTensor* tensor, std::string_view name, std::string_view op = kOp) {
+  return optional_view(tensor, {op, name}).value_or(TensorView{});
 }
 
 AttentionArgs to_args(const TesseraAttentionArgs& c) {
@@ -67,6 +71,34 @@ AttentionArgs to_args(const TesseraAttentionArgs& c) {
           .dropout = {.rate = c.dropout_rate, .seed = c.dropout_seed}};
 }
 
+DecodeAttentionArgs to_args(const TesseraDecodeAttentionArgs& c) {
+  const auto optional = [](const DLTensor* tensor, std::string_view name) {
+    return view_if_given(tensor, name, kDecode);
+  };
+  return {.q = required_view(c.q, {kDecode, "q"}),
+          .kv = {.k_pages = required_view(c.k_pages, {kDecode, "k_pages"}, c.k_format),
+                 .v_pages = required_view(c.v_pages, {kDecode, "v_pages"}, c.v_format),
+                 .page_table = optional(c.page_table, "page_table"),
+                 .seq_lens = required_view(c.seq_lens, {kDecode, "seq_lens"}),
+                 .k_scales = optional(c.k_scales, "k_scales"),
+                 .v_scales = optional(c.v_scales, "v_scales"),
+                 .k_tail = optional(c.k_tail, "k_tail"),
+                 .tails = optional(c.tails, "tails")},
+          .out = required_view(c.out, {kDecode, "out"}),
+          .scale = c.scale,
+          .window = c.window,
+          .softcap = c.softcap,
+          .lse = optional(c.lse, "lse"),
+          .sinks = optional(c.sinks, "sinks"),
+          .alibi_slopes = optional(c.alibi_slopes, "alibi_slopes"),
+          .tree = optional(c.tree, "tree"),
+          .blocks = optional(c.blocks, "blocks"),
+          .num_blocks = optional(c.num_blocks, "num_blocks"),
+          .keys = optional(c.keys, "keys"),
+          .num_keys = optional(c.num_keys, "num_keys"),
+          .longest = c.longest};
+}
+
 }  // namespace
 }  // namespace tessera::c_api
 
@@ -78,5 +110,13 @@ TesseraStatus tessera_attention_prefill(const TesseraAttentionArgs* args,
   return guarded([&] {
     check_struct(args);
     call(kOp, &attention_prefill, to_args(*args), ctx);
+  });
+}
+
+TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
+                                       const TesseraContext* ctx) {
+  return guarded([&] {
+    check_size(args, kDecode, "TesseraDecodeAttentionArgs");
+    call(kDecode, &attention_decode, to_args(*args), ctx);
   });
 }

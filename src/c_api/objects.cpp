@@ -101,6 +101,40 @@ TesseraStatus attention_prefill(const DLTensor* q, const DLTensor* k, const DLTe
   return tessera_attention_prefill(&args, ctx);
 }
 
+TesseraStatus attention_decode(const DLTensor* q, const DLTensor* k_pages, const DLTensor* v_pages,
+                               const DLTensor* out, const DLTensor* seq_lens,
+                               const DLTensor* page_table, const DLTensor* k_scales,
+                               const DLTensor* v_scales, const DLTensor* k_tail,
+                               const DLTensor* tails, const DLTensor* lse, const DLTensor* sinks,
+                               const DLTensor* alibi_slopes, const DLTensor* tree,
+                               const DLTensor* blocks, const DLTensor* num_blocks,
+                               const DLTensor* keys, const DLTensor* num_keys,
+                               const TesseraDecodeAttentionArgs* given, const TesseraContext* ctx) {
+  if (given == nullptr || given->struct_size < sizeof(TesseraDecodeAttentionArgs)) {
+    return tessera_attention_decode(given, ctx);  // which refuses it
+  }
+  TesseraDecodeAttentionArgs args = *given;
+  args.q = q;
+  args.k_pages = k_pages;
+  args.v_pages = v_pages;
+  args.out = out;
+  args.seq_lens = seq_lens;
+  args.page_table = page_table;
+  args.k_scales = k_scales;
+  args.v_scales = v_scales;
+  args.k_tail = k_tail;
+  args.tails = tails;
+  args.lse = lse;
+  args.sinks = sinks;
+  args.alibi_slopes = alibi_slopes;
+  args.tree = tree;
+  args.blocks = blocks;
+  args.num_blocks = num_blocks;
+  args.keys = keys;
+  args.num_keys = num_keys;
+  return tessera_attention_decode(&args, ctx);
+}
+
 struct Entry {
   std::string_view op;
   TesseraFunction function;
@@ -130,6 +164,7 @@ const Entry kEntries[] = {
     entry<tessera_expand_2_4, 3>("expand_2_4"),
     entry<tessera_gemm_2_4, 4>("gemm_2_4"),
     entry<attention_prefill, 16, const TesseraAttentionArgs*>("attention_prefill"),
+    entry<attention_decode, 18, const TesseraDecodeAttentionArgs*>("attention_decode"),
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ class SeenByQueries {
  public:
   SeenByQueries(const DecodeAttentionArgs& args, int64_t sequence, int64_t length)
       : args_(args), sequence_(sequence), length_(length), q_len_(q_len_of(args)) {
+    if (length == 0) return;  // an idle slot's lists say nothing, and were not checked
     mark_blocks();
     mark_keys();
   }

@@ -210,5 +210,24 @@ TEST_F(CpuDecode, ACacheInOnePieceNeedsNoTable) {
   expect(a, {.sees = is_causal});
 }
 
+// What stands in its lists is not looked at.
+TEST(CpuDecodeIdleSlot, GivesZerosWhateverIsListed) {
+  const KvCase c(kKvFormats[0], {0});
+  Tensor q(DType::f32, {1, 1, kHeads, KvCase::kDim}), out(DType::f32, {1, 1, kHeads, KvCase::kDim});
+  fill_normal(q, 9), fill_normal(out, 8);
+  const Tensor lists = tensor_of(DType::i32, {1, 2}, {1 << 20, 1 << 28});
+  const Tensor keys = tensor_of(DType::i32, {1, 1, 2}, {1 << 20, 1 << 28});
+  const Tensor counts = tensor_of(DType::i32, {1}, {2}),
+               key_counts = tensor_of(DType::i32, {1, 1}, {2});
+  cpu::attention_decode({.q = q,
+                         .kv = c.kv(),
+                         .out = out,
+                         .blocks = lists,
+                         .num_blocks = counts,
+                         .keys = keys,
+                         .num_keys = key_counts});
+  for (const double value : values_of(out)) EXPECT_EQ(value, 0.0);
+}
+
 }  // namespace
 }  // namespace tessera::testing

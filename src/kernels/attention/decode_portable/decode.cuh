@@ -184,7 +184,7 @@ void launch_attention_decode(const DecodeAttentionArgs& args, const Context& ctx
   with_constant<4, 8>(num_rows <= 4 ? 4 : 8, [&](auto rows) {
     DecodeParams p = decode_params(args, rows());
     const int64_t num_tiles = args.q.size(0) * p.num_kv_heads * p.rows.num_tiles();
-    const int num_pieces = bound_pieces(p.has_keys ? p.max_keys : p.capacity, p.rows.most_pieces());
+    const int num_pieces = bound_pieces(most_keys(p), p.rows.most_pieces());
     const auto num_states = static_cast<size_t>(num_tiles * num_pieces * p.rows.rows_per_tile);
     const auto head_dim = static_cast<size_t>(p.head_dim);
     const bool has_scratch = num_pieces > 1;

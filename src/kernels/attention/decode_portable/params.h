@@ -56,7 +56,7 @@ struct DecodeParams {
   int max_blocks;
   int max_keys;
   int page_size;
-  int capacity;  // tokens that a sequence has room for
+  int capacity;  // tokens that a sequence has at most
   int num_heads;
   int num_kv_heads;
   int head_dim;
@@ -144,6 +144,12 @@ inline DecodeRowCut row_cut(const DecodeAttentionArgs& args, int rows_per_tile) 
           args.keys.rank == 3};
 }
 
+// Keys that a tile may have to look at: of blocks that are listed, whole ones.
+inline int most_keys(const DecodeParams& p) {
+  if (p.has_keys) return p.max_keys;
+  return p.has_blocks ? (p.capacity + p.page_size - 1) / p.page_size * p.page_size : p.capacity;
+}
+
 inline DecodeParams decode_params(const DecodeAttentionArgs& args, int rows_per_tile) {
   const TensorView &table = args.kv.page_table, &blocks = args.blocks, &keys = args.keys;
   DecodeParams p{};
@@ -182,6 +188,7 @@ inline DecodeParams decode_params(const DecodeAttentionArgs& args, int rows_per_
   }
   p.page_size = static_cast<int>(args.kv.k_pages.size(1));
   p.capacity = static_cast<int>(capacity_of(args));
+  if (args.longest > 0 && args.longest < p.capacity) p.capacity = static_cast<int>(args.longest);
   p.num_heads = static_cast<int>(args.q.size(-2));
   p.num_kv_heads = static_cast<int>(args.kv.k_pages.size(2));
   p.head_dim = static_cast<int>(args.q.size(-1));

@@ -1,0 +1,103 @@
+# Attention of the newest tokens over a KV cache in any of its formats.
+# SPDX-License-Identifier: MIT
+import ctypes
+from functools import lru_cache
+
+from ._call import empty, empty_like, make_op
+from ._dtypes import AUTO, CODES, canonical
+from ._library import DecodeAttentionArgs, lib
+
+_TENSORS = tuple(
+    "q k_pages v_pages out seq_lens page_table k_scales v_scales k_tail tails lse sinks "
+    "alibi_slopes tree blocks num_blocks keys num_keys".split()
+)
+
+
+def _on_addresses(*values):
+    """The C function as those without a struct are called: tensors, scalars, context."""
+    *addresses, scalars, context = values
+    args = DecodeAttentionArgs.from_buffer_copy(scalars._obj)
+    for name, address in zip(_TENSORS, addresses):
+        setattr(args, name, address)
+    return lib.attention_decode(ctypes.addressof(args), context)
+
+
+_attention_decode = make_op("attention_decode", " ".join(_TENSORS), "out lse", _on_addresses)
+
+
+@lru_cache(maxsize=256)
+def _scalars(window, longest, scale, softcap, k_format, v_format):
+    """A pointer to the struct of a call without its tensors; the library copies it."""
+    args = DecodeAttentionArgs(struct_size=ctypes.sizeof(DecodeAttentionArgs))
+    args.window, args.longest, args.scale, args.softcap = window, longest, scale, softcap
+    args.k_format, args.v_format = k_format, v_format
+    return ctypes.byref(args)
+
+
+def _code(format, name):
+    return AUTO if format is None else CODES[canonical(format, f"attention_decode: {name}")]
+
+
+def attention_decode(
+    q,
+    k_pages,
+    v_pages,
+    seq_lens,
+    *,
+    page_table=None,
+    out=None,
+    lse=None,
+    return_lse=False,
+    scale=None,
+    window=None,
+    softcap=None,
+    sinks=None,
+    alibi_slopes=None,
+    k_scales=None,
+    v_scales=None,
+    k_tail=None,
+    tails=None,
+    tree=None,
+    blocks=None,
+    num_blocks=None,
+    keys=None,
+    num_keys=None,
+    longest=0,
+    k_format=None,
+    v_format=None,
+):
+    """softmax(scale q . k^T) . v for the newest tokens of every sequence, 1 to 16 of them.
+
+    q [batch, num_heads, head_dim] or [batch, q_len, num_heads, head_dim]; k_pages and v_pages
+    [num_pages, page_size, num_kv_heads, head_dim]; seq_lens int32 [batch] counts the tokens of each
+    sequence, the newest included, 0 for an idle slot; page_table int32 [batch, max_pages], or None:
+    sequence s has page s to itself. Query i of q_len stands at token seq_lens - q_len + i and sees
+    the tokens up to itself, the last `window` of them if that is given.
+
+    Pages in the type of q, float8_e4m3fn, float8_e5m2, int8, uint8 or packed i4, keys and values
+    each in their own; bytes with k_format and v_format "e4m3", "e5m2" or "i4" where a framework
+    lacks the type. k_scales and v_scales say what a code is worth: float32 [1] or [num_kv_heads]
+    (FP8), float16 [num_pages, page_size, num_kv_heads, 1] (int8) or [..., 2] with the smallest
+    value behind the scale (uint8, i4), or for i4 keys [num_pages, page_size / 32, num_kv_heads,
+    head_dim, 2], with the newest tokens in k_tail [num_tails, 32, num_kv_heads, head_dim] and whose
+    tail is whose in tails int32 [batch].
+
+    softcap, sinks, alibi_slopes as in attention_prefill. tree: int32 [batch, q_len], bit j: the
+    token sees new token j. blocks and keys: int32 lists of pages [batch, n] and of tokens [batch,
+    q_len, n] that are seen, num_blocks and num_keys how many of them count. longest: the largest of
+    seq_lens, if known; it may save time.
+
+    Returns out; (out, lse) if lse is given or asked for by return_lse: float32 [batch, num_heads]
+    or [batch, num_heads, q_len].
+    """
+    if out is None:
+        out = empty_like("attention_decode", q)
+    if lse is None and return_lse:
+        batch, *q_len, num_heads, _ = q.shape
+        lse = empty("attention_decode", q, (batch, num_heads, *q_len), "f32")
+    formats = _code(k_format, "k_format"), _code(v_format, "v_format")
+    scalars = _scalars(window or 0, longest or 0, scale or 0.0, softcap or 0.0, *formats)
+    tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
+    tensors += (lse, sinks, alibi_slopes, tree, blocks, num_blocks, keys, num_keys)
+    _attention_decode(tensors, scalars)
+    return out if lse is None else (out, lse)
