@@ -2,11 +2,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/attention/decode_sm90/kv_format.cuh"
 #include "tessera/core/context.h"
 #include "tessera/ops/attention.h"
 
 namespace tessera::kernels {
+
+// Formats, as kernels know them (kv_format.cuh).
+template <class T>
+struct KvPlain;
+struct KvE4m3;
+struct KvE5m2;
+struct KvInt8;
+struct KvUint8;
+struct KvInt4;
 
 // Keys and values in one format, heads of kD elements, queries of type Q.
 template <class Q, class Format, int kD>
