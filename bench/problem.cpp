@@ -57,6 +57,7 @@ const std::vector<ProblemMaker>& problem_makers() {
     list.push_back(gemm_maker());
     list.push_back(gemm_2_4_maker());
     list.push_back(attention_prefill_maker());
+    list.push_back(attention_decode_maker());
     list.push_back(kv_append_maker());
     list.push_back(kv_gather_maker());
     list.push_back(kv_copy_pages_maker());

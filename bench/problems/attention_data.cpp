@@ -1,33 +1,18 @@
 // Integer problems whose weights are 0 or equal, random ones, and the bounds of both.
 // SPDX-License-Identifier: MIT
 //
-// Integers. The key at place j of its sequence is the digits of j to the base of 8, each as one of
-// eight elements set: k[8 n + digit n] = 1 (from the fourth digit on 8, for the range of e4m3). A
-// query may then choose its keys exactly:
-//   last     q[8 n + v] = (v - t_n) 8^n     scores j - t: the last key seen, t, has 0, those before
-//                                           it less, and those behind, which are not seen, more
-//   first    the same with its sign turned
-//   target   q[8 n + v] = -(v != t_n)       key t has 0, all others -1 or less
-//   block    without the lowest digit       the keys seen of t's eight, a power of two of them
-//   uniform  0                              all keys seen, a power of two of them
-// Scores that are not 0 are -1 or less times 512, so their weights are 0 in float and the others
-// equal: P is 1 before it is rounded, the sum a power of two, and out a sum of small integers over
-// it. Softcap keeps 0 at 0 and the rest below -127. No room is left for rounding, but that a slope
-// moves the largest score away from 0, where a product by log2(e) may be rounded: see the bound.
+// Integers are those of key_code.h. Softcap keeps 0 at 0 and the rest below -127. A slope moves the
+// largest score away from 0, where a product by log2(e) may be rounded: see the bound.
 #include "bench/problems/attention_data.h"
 
-#include "core/text.h"
-#include "tessera/core/error.h"
+#include "bench/problems/key_code.h"
 
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kBase = 8;
-constexpr int64_t kMostDigits = 4;
-constexpr int64_t kMostValue = 8;     // |v| of integers
-constexpr float kIntegerScale = 512;  // between neighbouring scores
-constexpr float kLowSink = -1000;     // of integers: weighs nothing
-constexpr float kHighSink = -40;      // beside a score of 0 it still vanishes in float
+constexpr int64_t kMostValue = 8;  // |v| of integers
+constexpr float kLowSink = -1000;  // of integers: weighs nothing
+constexpr float kHighSink = -40;   // beside a score of 0 it still vanishes in float
 
 // One row of heads and where it lies.
 struct Token {
@@ -89,99 +74,25 @@ void fill_random(Operand& x, const std::vector<Token>& tokens, Random random) {
   }
 }
 
-// Keys and queries of integers.
-class Code {
- public:
-  Code(const AttentionOptions& o, Random random) : o_(o), random_(random) {
-    for (int64_t reach = kBase; reach < o.kv_len; reach *= kBase) ++num_digits_;
-    if (num_digits_ > kMostDigits || num_digits_ * kBase > o.d) {
-      fail(concat("problem: integers of ", o.kv_len, " keys need d of ", num_digits_ * kBase,
-                  " or more, and at most 4096 keys"));
-    }
+void store_row(Operand& x, const Token& token, int64_t head, std::span<const float> elements) {
+  const int64_t place = token.place + head * head_stride(x);
+  for (size_t c = 0; c < elements.size(); ++c) {
+    store(x.host, place + static_cast<int64_t>(c), elements[c]);
   }
+}
 
-  // The element of digit n with value v. Heads and sequences are turned against each other, so that
-  // another's key does not match.
-  int64_t dim(int64_t n, int64_t v, int64_t s, int64_t kv_head) const {
-    return (n * kBase + v + 3 * kv_head + 7 * s) % o_.d;
+KeyCode key_code(const AttentionOptions& o) { return {o.kv_len, o.d, KeyCode::kForFp8}; }
+int64_t turn_of(int64_t sequence, int64_t kv_head) { return 3 * kv_head + 7 * sequence; }
+
+std::vector<int64_t> seen_list(const KeyRanges& seen) {
+  std::vector<int64_t> keys;
+  for (const KeyRange& range : seen) {
+    for (int64_t j = range.begin; j < range.end; ++j) keys.push_back(j);
   }
-  static int64_t digit(int64_t j, int64_t n) { return (j >> (3 * n)) % kBase; }
-
-  void write_key(Operand& k, const Token& token, int64_t kv_head) const {
-    const int64_t place = clear(k, token, kv_head);
-    for (int64_t n = 0; n < num_digits_; ++n) {
-      const int64_t c = dim(n, digit(token.idx, n), token.sequence, kv_head);
-      store(k.host, place + c, n < 3 ? 1.0f : static_cast<float>(kBase));
-    }
-  }
-
-  void write_query(Operand& q, const Token& token, int64_t head, const KeyRanges& seen) const {
-    const int64_t place = clear(q, token, head);
-    const Choice choice = choose(seen, place);
-    if (choice.kind == Kind::uniform) return;
-    const int64_t kv_head = head / (o_.heads / o_.kv_heads);
-    for (int64_t n = choice.kind == Kind::block ? 1 : 0; n < num_digits_; ++n) {
-      const int64_t wanted = digit(choice.target, n);
-      const int64_t weight = n == 0 ? 1 : n == 1 ? kBase : kBase * kBase;
-      for (int64_t v = 0; v < kBase; ++v) {
-        int64_t value = v == wanted ? 0 : -1;
-        if (choice.kind == Kind::last) value = (v - wanted) * weight;
-        if (choice.kind == Kind::first) value = (wanted - v) * weight;
-        store(q.host, place + dim(n, v, token.sequence, kv_head), static_cast<float>(value));
-      }
-    }
-  }
-
- private:
-  enum class Kind : uint8_t { last, first, target, block, uniform };
-  struct Choice {
-    Kind kind;
-    int64_t target;
-  };
-
-  static int64_t clear(Operand& x, const Token& token, int64_t head) {
-    const int64_t place = token.place + head * head_stride(x);
-    for (int64_t c = 0; c < x.shape.back(); ++c) store(x.host, place + c, 0);
-    return place;
-  }
-
-  static int64_t num_seen(const KeyRanges& seen, KeyRange within) {
-    int64_t count = 0;
-    for (int64_t j = within.begin; j < within.end; ++j) {
-      const auto holds = [&](const KeyRange& r) { return r.begin <= j && j < r.end; };
-      if (holds(seen[0]) || holds(seen[1])) ++count;
-    }
-    return count;
-  }
-
-  Choice choose(const KeyRanges& seen, int64_t draw) const {
-    const bool has_first = !seen[0].is_empty(), has_second = !seen[1].is_empty();
-    if (!has_first && !has_second) return {Kind::uniform, 0};
-    const KeyRange& one = !has_second || (has_first && random_.sign(draw) > 0) ? seen[0] : seen[1];
-    KeyRange all = one;
-    for (const KeyRange& range : seen) {
-      if (range.is_empty()) continue;
-      all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
-    }
-    const int64_t any = random_.integer(draw, one.begin, one.end - 1);
-    const int64_t kind = random_.stream(1).integer(draw, 0, 7);
-    if (kind < 3) return {Kind::last, all.end - 1};
-    if (kind < 5) return {Kind::first, all.begin};
-    const int64_t block = any / kBase * kBase;
-    // A slope tells equal keys apart.
-    if (kind == 6 && !o_.has_alibi && is_power_of_two(num_seen(seen, {block, block + kBase}))) {
-      return {Kind::block, any};
-    }
-    if (kind == 7 && !o_.has_alibi && is_power_of_two(num_seen(seen, all))) {
-      return {Kind::uniform, 0};
-    }
-    return {Kind::target, any};
-  }
-
-  AttentionOptions o_;
-  Random random_;
-  int64_t num_digits_ = 1;
-};
+  std::ranges::sort(keys);
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
 
 // A score is of variance 1 and a sum of d products, each addition rounded or cut on either side.
 // FP8 products are summed 32 at a time with some 14 bits. The approximate tanh errs by 2^-11.
@@ -202,7 +113,7 @@ double sum_of_weights_error(const AttentionOptions& o) {
 }  // namespace
 
 AttentionScalars attention_scalars(const AttentionOptions& o) {
-  return {.scale = o.is_normal ? 0.0f : kIntegerScale,
+  return {.scale = o.is_normal ? 0.0f : kKeyCodeScale,
           .softcap = !o.has_softcap ? 0.0f
                      : o.is_normal  ? 2.0f
                                     : 128.0f,
@@ -216,11 +127,17 @@ void fill_queries(Operand& q, const AttentionOptions& o, const AttentionLayout& 
   if (q.host.size_bytes() == 0) return;
   const std::vector<Token> tokens = query_tokens(q, o, layout);
   if (o.is_normal) return fill_random(q, tokens, random);
-  const Code code(o, random);
+  const KeyCode code = key_code(o);
+  std::vector<float> elements(static_cast<size_t>(o.d));
   for (const Token& token : tokens) {
     const AttentionSequence& sequence = layout.sequences()[static_cast<size_t>(token.sequence)];
-    const KeyRanges seen = layout.seen_by(sequence, token.idx);
-    for (int64_t h = 0; h < o.heads; ++h) code.write_query(q, token, h, seen);
+    const std::vector<int64_t> seen = seen_list(layout.seen_by(sequence, token.idx));
+    for (int64_t h = 0; h < o.heads; ++h) {
+      const auto choice =
+          KeyCode::choose(seen, !o.has_alibi, random, token.place + h * head_stride(q));
+      code.write_query(choice, turn_of(token.sequence, h / (o.heads / o.kv_heads)), elements);
+      store_row(q, token, h, elements);
+    }
   }
 }
 
@@ -229,9 +146,13 @@ void fill_keys(Operand& k, const AttentionOptions& o, const AttentionLayout& lay
   if (k.host.size_bytes() == 0) return;
   const std::vector<Token> tokens = key_tokens(k, o, layout, false);
   if (o.is_normal) return fill_random(k, tokens, random);
-  const Code code(o, random);
+  const KeyCode code = key_code(o);
+  std::vector<float> elements(static_cast<size_t>(o.d));
   for (const Token& token : tokens) {
-    for (int64_t h = 0; h < o.kv_heads; ++h) code.write_key(k, token, h);
+    for (int64_t h = 0; h < o.kv_heads; ++h) {
+      code.write_key(token.idx, turn_of(token.sequence, h), elements);
+      store_row(k, token, h, elements);
+    }
   }
 }
 

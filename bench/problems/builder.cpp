@@ -15,7 +15,7 @@ Builder::Builder(const Shape& shape, Fill fill, uint64_t seed,
   problem_.shape = shape;
   problem_.fill = fill;
   problem_.seed = seed;
-  problem_.operands.reserve(16);  // references handed out stay valid
+  problem_.operands.reserve(24);  // references handed out stay valid
   for (const auto& [name, value] : shape) {
     if (std::ranges::find(names, name) != names.end()) continue;
     std::string known;

@@ -1,0 +1,204 @@
+// Decode attention's shapes: small and awkward ones for tests, those of Llama 3 8B for benches.
+// SPDX-License-Identifier: MIT
+#include "bench/problems/decode_shapes.h"
+
+#include <initializer_list>
+
+#include "bench/problems/decode_layout.h"
+
+namespace tessera::bench {
+namespace {
+
+using Options = std::initializer_list<std::pair<std::string, int64_t>>;
+
+struct Lengths {
+  int64_t batch, q_len, kv_len;  // q_len of 0: q has no such axis
+};
+struct Heads {
+  int64_t heads, kv_heads;
+};
+
+Shape shape_of(Lengths l, Heads h, int64_t d, Options options = {}) {
+  Shape shape{{"batch", l.batch}};
+  if (l.q_len != 0) shape.emplace_back("q_len", l.q_len);
+  shape.emplace_back("kv_len", l.kv_len);
+  shape.emplace_back("heads", h.heads);
+  if (h.kv_heads != h.heads) shape.emplace_back("kv_heads", h.kv_heads);
+  shape.emplace_back("d", d);
+  shape.insert(shape.end(), options.begin(), options.end());
+  return shape;
+}
+
+void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// What every kernel must do whatever the head size: one key, lengths around a page, groups of one,
+// some and many, several new tokens, 16-bit and narrower caches.
+std::vector<Shape> shapes_of_every_size(int64_t d) {
+  return {shape_of({1, 0, 1}, {2, 2}, d, {{"lse", 1}}),
+          shape_of({7, 0, 70}, {4, 1}, d, {{"page", 16}, {"pages", 40}, {"lens", 1}, {"lse", 1}}),
+          shape_of({7, 0, 300}, {8, 2}, d, {{"page", 64}, {"pages", 40}, {"lens", 1}}),
+          shape_of({3, 0, 100}, {4, 4}, d, {{"lens", 1}}),
+          shape_of({2, 1, 200}, {32, 1}, d, {{"page", 32}, {"lse", 1}}),
+          shape_of({6, 4, 130}, {8, 2}, d, {{"page", 16}, {"pages", 60}, {"lens", 1}, {"lse", 1}}),
+          shape_of({2, 16, 65}, {2, 1}, d, {{"page", 16}, {"lens", 1}}),
+          shape_of({2, 0, 600}, {8, 1}, d, {{"page", 128}, {"pages", 11}, {"lse", 1}}),
+          shape_of({6, 0, 200}, {8, 2}, d, {{"k", 1}, {"page", 32}, {"pages", 43}, {"lens", 1}}),
+          shape_of({6, 0, 200}, {8, 2}, d, {{"k", 3}, {"page", 16}, {"pages", 80}, {"lens", 1}}),
+          shape_of({6, 2, 200}, {8, 2}, d, {{"k", 5}, {"page", 64}, {"pages", 25}, {"lens", 1}}),
+          shape_of({6, 0, 200}, {8, 2}, d, {{"k", 6}, {"page", 64}, {"pages", 25}, {"lens", 1}})};
+}
+
+// One format after the other, paged and in one piece, heads before tokens and rows that are not
+// aligned; then keys and values in different ones.
+std::vector<Shape> format_shapes(int64_t d) {
+  std::vector<Shape> shapes;
+  for (int64_t stored = 0; stored <= 6; ++stored) {
+    append(shapes,
+           {shape_of({5, 0, 150}, {8, 2}, d,
+                     {{"k", stored}, {"page", 32}, {"pages", 30}, {"lens", 1}, {"lse", 1}}),
+            shape_of({3, 3, 97}, {4, 2}, d, {{"k", stored}, {"lens", 1}, {"head_scales", 2}}),
+            shape_of({2, 0, 100}, {4, 2}, d,
+                     {{"k", stored}, {"page", 64}, {"strided", 1}, {"head_scales", 1}}),
+            shape_of({2, 0, 100}, {4, 2}, d, {{"k", stored}, {"page", 32}, {"strided", 2}}),
+            shape_of({2, 2, 70}, {6, 3}, d, {{"k", stored}, {"page", 32}, {"strided", 3}})});
+  }
+  for (const auto& [k, v] : {std::pair<int64_t, int64_t>{0, 3},
+                             {3, 0},
+                             {1, 2},
+                             {3, 1},
+                             {5, 4},
+                             {4, 5},
+                             {6, 0},
+                             {6, 1},
+                             {6, 3},
+                             {0, 5}}) {
+    shapes.push_back(shape_of({3, 0, 150}, {4, 1}, d,
+                              {{"k", k}, {"v", v}, {"page", 32}, {"pages", 15}, {"lens", 1}}));
+  }
+  for (const int64_t tail : {1, 2, 3}) {
+    shapes.push_back(
+        shape_of({6, 4, 130}, {4, 2}, d, {{"k", 6}, {"tail", tail}, {"page", 32}, {"lens", 1}}));
+  }
+  return shapes;
+}
+
+std::vector<Shape> page_shapes(int64_t d) {
+  return {
+      shape_of({0, 0, 5}, {2, 2}, d),
+      shape_of({6, 0, 40}, {4, 2}, d, {{"page", 1}, {"pages", 250}, {"lens", 1}}),
+      shape_of({3, 0, 50}, {4, 2}, d, {{"page", 7}, {"lens", 1}, {"lse", 1}}),
+      shape_of({4, 0, 100}, {4, 2}, d, {{"page", 16}, {"shared", 3}, {"lens", 1}}),
+      shape_of({4, 2, 100}, {4, 2}, d, {{"page", 16}, {"shared", 6}, {"pages", 28}}),
+      shape_of({3, 0, 100}, {4, 2}, d, {{"in_place", 1}, {"page", 16}, {"pages", 21}}),
+      shape_of({2, 4, 1200}, {8, 2}, d, {{"in_place", 1}, {"page", 64}}),
+      shape_of({40, 0, 60}, {3, 3}, d, {{"page", 16}, {"pages", 160}, {"lens", 1}}),
+      // Several pieces, of which short sequences have fewer, in one call.
+      shape_of({7, 0, 2000}, {4, 1}, d, {{"page", 64}, {"pages", 230}, {"lens", 1}, {"lse", 1}}),
+      shape_of({3, 0, 4000}, {2, 2}, d, {{"lens", 1}, {"lse", 1}}),
+      shape_of({3, 0, 4000}, {4, 1}, d, {{"k", 3}, {"page", 128}, {"pages", 97}}),
+      shape_of({2, 0, 9000}, {4, 1}, d, {{"page", 16}, {"pages", 1130}}),
+      shape_of({2, 0, 4000}, {4, 1}, d, {{"k", 6}, {"page", 64}, {"pages", 130}, {"lens", 1}})};
+}
+
+std::vector<Shape> option_shapes(int64_t d) {
+  return {
+      shape_of({3, 0, 200}, {4, 2}, d, {{"page", 16}, {"pages", 39}, {"window", 40}}),
+      shape_of({3, 4, 200}, {4, 2}, d, {{"window", 3}, {"lens", 1}, {"lse", 1}}),
+      shape_of({2, 0, 3000}, {4, 1}, d, {{"page", 16}, {"window", 700}, {"lse", 1}}),
+      shape_of({3, 0, 150}, {4, 2}, d, {{"page", 16}, {"softcap", 1}, {"lse", 1}, {"lens", 1}}),
+      shape_of({3, 0, 150}, {4, 2}, d, {{"page", 16}, {"sinks", 1}, {"lse", 1}, {"lens", 1}}),
+      shape_of({3, 2, 150}, {4, 2}, d, {{"page", 16}, {"alibi", 1}, {"lse", 1}, {"lens", 1}}),
+      shape_of({3, 2, 150}, {8, 2}, d,
+               {{"softcap", 1}, {"alibi", 1}, {"sinks", 1}, {"window", 70}, {"lse", 1}}),
+      shape_of({3, 4, 100}, {4, 2}, d, {{"page", 16}, {"pages", 21}, {"tree", 1}, {"lens", 1}}),
+      shape_of({3, 16, 100}, {8, 2}, d, {{"tree", 1}, {"lens", 1}, {"lse", 1}}),
+      shape_of({2, 5, 1000}, {8, 2}, d, {{"page", 64}, {"tree", 1}, {"window", 600}}),
+      shape_of({5, 0, 200}, {4, 2}, d, {{"page", 16}, {"blocks", 1}, {"lens", 1}, {"lse", 1}}),
+      shape_of({2, 3, 2000}, {4, 1}, d, {{"page", 64}, {"blocks", 1}, {"k", 3}}),
+      shape_of({5, 0, 200}, {4, 2}, d, {{"page", 32}, {"keys", 50}, {"lens", 1}, {"lse", 1}}),
+      shape_of({2, 3, 300}, {12, 1}, d, {{"keys", 300}, {"page", 16}, {"window", 150}}),
+      shape_of({2, 4, 200}, {4, 2}, d, {{"keys", 64}, {"blocks", 1}, {"page", 16}, {"tree", 1}}),
+      shape_of({3, 4, 150}, {4, 2}, d, {{"keys", 80}, {"k", 6}, {"page", 32}, {"lens", 1}}),
+      shape_of({3, 2, 150}, {4, 2}, d, {{"blocks", 1}, {"k", 6}, {"page", 32}, {"sinks", 1}}),
+      shape_of({2, 1, 1500}, {4, 2}, d, {{"keys", 1400}, {"page", 16}, {"lse", 1}})};
+}
+
+constexpr Heads kLlama{32, 8};
+constexpr int64_t kDim = 128;
+
+// Llama 3 8B, as long as keys and values in 16 bits fit.
+std::vector<Shape> llama8b_shapes(int64_t most_bytes) {
+  std::vector<Shape> shapes;
+  for (const int64_t batch : {1, 4, 8, 16, 32, 64, 128}) {
+    for (const int64_t kv_len : {1024, 4096, 8192, 32768, 131072}) {
+      if (4 * batch * kv_len * kLlama.kv_heads * kDim > most_bytes) continue;
+      shapes.push_back(shape_of({batch, 0, kv_len}, kLlama, kDim));
+    }
+  }
+  return shapes;
+}
+
+// Beside the same keys in one piece.
+std::vector<Shape> paged_shapes() {
+  std::vector<Shape> shapes;
+  for (const auto& [batch, kv_len] :
+       {std::pair<int64_t, int64_t>{1, 8192}, {1, 131072}, {8, 4096}, {32, 8192}, {128, 1024}}) {
+    const Shape plain = shape_of({batch, 0, kv_len}, kLlama, kDim);
+    append(shapes, {plain, with_value(plain, "page", 16), with_value(plain, "page", 64)});
+  }
+  return shapes;
+}
+
+Shape stored_as(Shape shape, KvStored stored) {
+  shape = with_value(std::move(shape), "k", static_cast<int64_t>(stored));
+  return stored == KvStored::i4_columns ? with_value(std::move(shape), "tails", 128) : shape;
+}
+
+std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
+                                 std::initializer_list<KvStored> formats) {
+  std::vector<Shape> shapes;
+  for (const KvStored stored : formats) {
+    for (const Shape& shape : plain) {
+      shapes.push_back(stored == KvStored::plain ? shape : stored_as(shape, stored));
+    }
+  }
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<Shape> decode_test_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t d : {64, 96, 128, 256}) append(shapes, shapes_of_every_size(d));
+  for (const int64_t d : {64, 128}) {
+    append(shapes, format_shapes(d));
+    append(shapes, page_shapes(d));
+    append(shapes, option_shapes(d));
+  }
+  // Sizes that no vector fits.
+  for (const int64_t d : {33, 40, 100, 203}) {
+    append(shapes, {shape_of({5, 0, 100}, {4, 2}, d, {{"page", 16}, {"lens", 1}, {"lse", 1}}),
+                    shape_of({3, 3, 300}, {6, 2}, d, {{"k", 3}, {"v", 1}, {"lens", 1}})});
+  }
+  append(shapes, {shape_of({3, 3, 300}, {6, 2}, 100, {{"k", 6}, {"page", 32}, {"lens", 1}}),
+                  shape_of({3, 0, 300}, {6, 2}, 100, {{"k", 5}, {"page", 16}, {"strided", 3}}),
+                  shape_of({1, 0, 8}, {2, 1}, 8)});
+  return shapes;
+}
+
+std::vector<Workload> decode_workloads() {
+  constexpr int64_t kGigabyte = int64_t{1} << 30;
+  const Shape reference = shape_of({8, 0, 4096}, kLlama, kDim);
+  return {{"decode/llama8b", llama8b_shapes(24 * kGigabyte)},
+          {"decode/paged", paged_shapes()},
+          {"decode/formats",
+           stored_shapes(llama8b_shapes(4 * kGigabyte),
+                         {KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns})},
+          {"decode/reference", stored_shapes({reference}, {KvStored::plain, KvStored::i8,
+                                                           KvStored::e4m3, KvStored::i4})},
+          {"decode/types", {shape_of({8, 0, 1024}, kLlama, kDim)}}};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,14 @@
+// The shapes of decode attention's problems.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <vector>
+
+#include "bench/problem.h"
+
+namespace tessera::bench {
+
+std::vector<Shape> decode_test_shapes();
+std::vector<Workload> decode_workloads();
+
+}  // namespace tessera::bench

@@ -1,0 +1,65 @@
+// Integer keys that a query can choose exactly, whatever it sees of them.
+// SPDX-License-Identifier: MIT
+//
+// The key at place j of its sequence is the digits of j to the base of 8, each as one of eight
+// elements set: k[8 n + digit n] = 1. A query may then choose its keys:
+//   last     q[8 n + v] = (v - t_n) 8^n     scores j - t: the last key seen, t, has 0, those before
+//                                           it less, and those behind, which are not seen, more
+//   first    the same with its sign turned
+//   target   q[8 n + v] = -(v != t_n)       key t has 0, all others -1 or less
+//   block    without the lowest digit       the keys seen of t's eight, a power of two of them
+//   uniform  0                              all keys seen, a power of two of them
+// Scores that are not 0 are -1 or less. Times a scale of 512 their weights are 0 in float and the
+// others equal: P is 1 before it is rounded, the sum a power of two, and out a sum of small
+// integers over it. No room is left for rounding.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bench/problems/builder.h"
+
+namespace tessera::bench {
+
+inline constexpr float kKeyCodeScale = 512;  // between neighbouring scores
+
+class KeyCode {
+ public:
+  enum class Kind : uint8_t { last, first, target, block, uniform };
+  struct Choice {
+    Kind kind;
+    int64_t target;
+  };
+
+  // Powers of 8 that a query's type holds beside a digit; further ones go to the key.
+  struct Split {
+    int64_t query_digits;
+    int64_t most_digits;
+  };
+  static constexpr Split kForFp8{3, 4};
+  static constexpr Split kFor16Bits{5, 5};
+
+  // Refuses more keys than d elements can tell apart.
+  KeyCode(int64_t num_keys, int64_t d, Split split);
+
+  // Elements of key j and of a query, d of each. Heads and sequences are turned against each other,
+  // so that another's key does not match: `turn` says by how much.
+  void write_key(int64_t j, int64_t turn, std::span<float> elements) const;
+  void write_query(Choice choice, int64_t turn, std::span<float> elements) const;
+
+  // What a query that sees these keys, in ascending order, chooses by a random number. Equal keys
+  // are not chosen where something tells them apart.
+  static Choice choose(std::span<const int64_t> seen, bool may_be_equal, Random random,
+                       int64_t draw);
+
+ private:
+  static int64_t digit(int64_t j, int64_t n) { return (j >> (3 * n)) % 8; }
+  size_t element(int64_t n, int64_t v, int64_t turn) const;
+
+  int64_t d_;
+  Split split_;
+  int64_t num_digits_ = 1;
+};
+
+}  // namespace tessera::bench
