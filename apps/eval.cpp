@@ -164,10 +164,8 @@ void run(const EvalOptions& options) {
     questions.resize(static_cast<size_t>(options.limit));
   }
   const std::filesystem::path folder = find_model(options.folder);
-  const std::unique_ptr<Engine> engine =
-
-      load_engine(folder,
-                  scoring_options(engine_options(options.model, model::load_config(folder))));
+  const std::unique_ptr<Engine> engine = load_engine(
+      folder, scoring_options(engine_options(options.model, model::load_config(folder))));
   if (engine->tokenizer() == nullptr)
     throw Error("the model has no tokenizer.json; text needs one");
   const auto num_shots = static_cast<int64_t>(questions.front().shots.size());

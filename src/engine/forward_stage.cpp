@@ -21,7 +21,6 @@ void EngineImpl::start(Sequence& sequence, int64_t num_cached) {
   sequence.is_running = true;
   if (may_read_cache(sequence)) {
     sequence.num_computed =
-
         cache_.take_prefix(cacheable_tokens(sequence), active.request.cache_salt, sequence.pages);
   }
   expects_equal(sequence.num_computed, num_cached, "engine: tokens of a cached prefix");

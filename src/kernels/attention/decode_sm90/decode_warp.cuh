@@ -113,7 +113,7 @@ struct DecodeWarp {
   }
 
   __device__ int head_of(int row) const {
-    return run.kv_head * p.group + row - p.token_of(row) * p.group;
+    return run.kv_head * p.group + row - token_of(p, row) * p.group;
   }
 
   __device__ void load_q() {
@@ -122,7 +122,7 @@ struct DecodeWarp {
       const int row = first_row + 8 * t + lane / 4;
       const bool is_query = row < p.rows;
       const Q* from = static_cast<const Q*>(p.q) + run.sequence * p.q_strides.batch;
-      if (is_query) from += p.token_of(row) * p.q_strides.row + head_of(row) * p.q_strides.head;
+      if (is_query) from += token_of(p, row) * p.q_strides.row + head_of(row) * p.q_strides.head;
       order_q(from, q[t]);
       float sums[2] = {};
       TESSERA_UNROLL
@@ -156,7 +156,7 @@ struct DecodeWarp {
     TESSERA_UNROLL
     for (int j = 0; j < 2; ++j) {
       const int row = min(first_row + 8 * t + 2 * (lane % 4) + j, p.rows - 1);
-      const int token = p.token_of(row);
+      const int token = token_of(p, row);
       seen[t][j] = p.tree != nullptr ? static_cast<uint32_t>(p.tree[run.sequence * p.q_len + token])
                                      : (2u << token) - 1;
       first_seen[t][j] = max(run.len - p.q_len + token + 1 - p.window, 0);
@@ -341,7 +341,7 @@ struct DecodeWarp {
     const int row = min(first_row + 8 * t + 2 * (lane % 4) + j, p.rows - 1);
     const ScoreRule<T> rule(p.scores, head_of(row));
     const int newest = run.len - p.q_len;  // the first of the newest keys
-    const int position = newest + p.token_of(row);
+    const int position = newest + token_of(p, row);
     const float k_scale = scale_of_k();
     TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) {

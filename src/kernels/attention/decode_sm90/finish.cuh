@@ -54,7 +54,7 @@ template <class Q, class Tile>
 __device__ void store_quad(const Sm90DecodeParams& p, const DecodeUnit& unit, int row, int quad,
                            QuadState state) {
   const int query = unit.first_row + row;
-  const int token = p.token_of(query);
+  const int token = token_of(p, query);
   const int head = unit.kv_head * p.group + query - token * p.group;
   if (p.scores.sinks != nullptr) {
     state = fold(state, QuadState{p.scores.sinks[head] * kLog2e, 1.0f, {}});

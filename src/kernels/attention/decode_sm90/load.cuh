@@ -30,6 +30,12 @@ struct alignas(1024) Sm90DecodeShared {
   bool is_last;
 };
 
+// The token of one of the queries that share keys: query / group, which is exact for 16 tokens and
+// groups of up to kMostGroup.
+__device__ inline int token_of(const Sm90DecodeParams& p, int query) {
+  return static_cast<int>(static_cast<uint32_t>(query) * p.inverse_group >> kInverseBits);
+}
+
 // The keys one warp reads of one sequence and head.
 struct KeyRun {
   int sequence;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <vector_types.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -57,12 +58,6 @@ struct Sm90DecodeParams {
   float4* partial_o;
   float2* partial_sums;
   uint32_t* tickets;  // one for every sequence, group of rows and head; 0 before and after a call
-
-  // The token of one of the queries that share keys: query / group, which is exact for 16 tokens
-  // and groups of up to kMostGroup.
-  __device__ int token_of(int query) const {
-    return static_cast<int>(static_cast<uint32_t>(query) * inverse_group >> kInverseBits);
-  }
 };
 static_assert(std::is_trivially_copyable_v<Sm90DecodeParams>);
 

@@ -59,9 +59,7 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
                                      (shape.blocks_on_sm > 1 ? 1 : 0);
   const int log2_parts =
       std::min({std::max(std::min(to_fill, worth), for_locality), kMostLog2Parts});
-  if (log2_parts == 1 && shape.has_clusters && shape.num_units * 2 <= num_slots) {
-    return {DecodeMerge::pair, 1};
-  }
+  if (log2_parts == 1 && shape.has_clusters) return {DecodeMerge::pair, 1};
   return {DecodeMerge::parts, log2_parts};
 }
 
