@@ -62,7 +62,7 @@ __device__ __forceinline__ float scaled(float code, float scale, float low) {
 }
 
 // Unsigned integers below 2^23 as the low bits of a float that begins at 2^23: an addition in place
-// of a conversion, of which an SM does an eighth as many.
+// of a conversion, of which an SM does fewer a clock.
 inline constexpr uint32_t kIntegerBits = 0x4b000000u;
 inline constexpr float kIntegerOffset = 8388608.0f;
 __device__ __forceinline__ float byte_to_float(uint32_t word, int idx) {
