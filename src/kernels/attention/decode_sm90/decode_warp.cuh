@@ -69,8 +69,7 @@ struct DecodeWarp {
   int first_row;  // of the queries that share this head's keys
   float scale;    // of scores, to powers of two
   uint32_t q[kTiles][kD / 16][2];
-  float q_sum[kTiles][2];   // of a query's elements: what lows of keys are multiplied with
-  float q_base[kTiles][2];  // of its elements times bases
+  float q_sum[kTiles][2];  // of a query's elements: what lows of keys are multiplied with
   WarpState<Tile> state;
   float weight_sum[kTiles][4];  // of weights as they were multiplied, by the tensor cores as well
   float low[kTiles][2];         // sums of weights times lows of values
@@ -124,7 +123,7 @@ struct DecodeWarp {
       const Q* from = static_cast<const Q*>(p.q) + run.sequence * p.q_strides.batch;
       if (is_query) from += token_of(p, row) * p.q_strides.row + head_of(row) * p.q_strides.head;
       order_q(from, q[t]);
-      float sums[2] = {};
+      float sum = 0;
       TESSERA_UNROLL
       for (int step = 0; step < kD / 16; ++step) {
         TESSERA_UNROLL
@@ -133,13 +132,10 @@ struct DecodeWarp {
           if (!is_query) word = 0;
           const float2 pair = tile::pair_to_floats<Q>(word);
           if constexpr (!std::is_same_v<Q, T>) word = tile::pack_pair<T>(pair.x, pair.y);
-          sums[reg] += pair.x + pair.y;
+          sum += pair.x + pair.y;
         }
       }
-      if constexpr (kHasLowK) spread(sums[0] + sums[1], q_sum[t]);
-      if constexpr (kHasBaseK) {
-        spread(K::base(0) * sums[0] + K::base(1) * sums[1], q_base[t]);
-      }
+      if constexpr (kHasLowK) spread(sum, q_sum[t]);
       if constexpr (Tile::kIsGeneral) find_seen(t);
     }
   }
@@ -184,6 +180,8 @@ struct DecodeWarp {
     constexpr int kSteps = 16 / kBits;  // of 16 elements, in what one ldmatrix brings
     // Sums that do not wait for each other, where there are registers for two.
     constexpr int kChains = kD <= 128 ? 2 : 1;
+    const uint32_t minus_bases[4] = {K::kMinusBase0, K::kMinusBase0, K::kMinusBase1,
+                                     K::kMinusBase1};
     const uint32_t half = ring.half(), lane_place = place(lane % 16, lane / 16);
     TESSERA_UNROLL
     for (int box = 0; box < 2; ++box) {
@@ -213,8 +211,14 @@ struct DecodeWarp {
           }
           const int step = group * kSteps + i;
           TESSERA_UNROLL
-          for (int t = 0; t < kTiles; ++t)
+          for (int t = 0; t < kTiles; ++t) {
+            // Bases are taken off in the same sum, 16 elements at a time: a query's whole sum times
+            // a base could leave no digits for the codes.
+            if constexpr (kHasBaseK) {
+              tile::ptx::mma<T>(parts[t][step % kChains], minus_bases, q[t][step]);
+            }
             tile::ptx::mma<T>(parts[t][step % kChains], a, q[t][step]);
+          }
         }
       }
       TESSERA_UNROLL
@@ -304,8 +308,7 @@ struct DecodeWarp {
           TESSERA_UNROLL
           for (int i = 0; i < 4; ++i) {
             const int key = 2 * box + i / 2;
-            const float product = x[box][t][i] - (kHasBaseK ? q_base[t][i % 2] : 0.0f);
-            x[box][t][i] = product * rows.scale[key];
+            x[box][t][i] *= rows.scale[key];
             if constexpr (kHasLowK) {
               x[box][t][i] = fmaf(rows.low[key], q_sum[t][i % 2], x[box][t][i]);
             }
@@ -413,11 +416,11 @@ struct DecodeWarp {
     RowScales rows;
     if constexpr (V::kNumScales > 0) {
       rows = row_scales<V::kNumScales>();
-      if ((step + 1) * kStepKeys > run.len) {
-        // What lies behind the last key may be anything.
+      if (step * kStepKeys < run.first_key || (step + 1) * kStepKeys > run.len) {
         TESSERA_UNROLL
         for (int i = 0; i < 4; ++i) {
-          if (step * kStepKeys + lane / 4 + 8 * i >= run.len) rows.scale[i] = rows.low[i] = 0;
+          const int key = step * kStepKeys + lane / 4 + 8 * i;
+          if (key < run.first_key || key >= run.len) rows.scale[i] = rows.low[i] = 0;
         }
       }
     }
@@ -445,18 +448,21 @@ struct DecodeWarp {
     }
   }
 
-  // Values behind the last key: zero times what a page may hold there need not be zero.
+  // Values that no query sees, before the window or behind the last key: zero times what a page may
+  // hold there need not be zero.
   __device__ __forceinline__ void clear_values(int step) const {
-    const int keys = run.len - step * kStepKeys;
-    if (keys >= kStepKeys) return;
+    const int first = run.first_key - step * kStepKeys, end = run.len - step * kStepKeys;
+    if (first <= 0 && end >= kStepKeys) return;
     constexpr int kRowChunks = Tile::kRowBytes / 16;
 #pragma unroll 1
-    for (int i = keys * kRowChunks + lane; i < kStepKeys * kRowChunks; i += 32) {
+    for (int i = lane; i < kStepKeys * kRowChunks; i += 32) {
       const int row = i / kRowChunks;
+      if (row >= first && row < end) continue;
       const uint32_t at = ring.half() + row / kBoxKeys * Tile::kBoxBytes;
       tile::ptx::store_shared(at + place(row % kBoxKeys, i % kRowChunks), uint4{});
     }
     __syncwarp();
+    tile::ptx::fence_proxy_async_shared();  // the copy engine writes here next
   }
 
   __device__ __forceinline__ void take_step(int step) {

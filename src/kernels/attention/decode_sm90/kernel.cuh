@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   tile::wait_for_previous(Sm90{});
 
   const int len = max(p.seq_lens[unit.sequence], 0);
-  const int first_step = max(len - p.q_len + 1 - p.window, 0) / kStepKeys;
+  const int first_key = max(len - p.q_len + 1 - p.window, 0);
+  const int first_step = first_key / kStepKeys;
   const int num_steps = (len + kStepKeys - 1) / kStepKeys - first_step;
   const int log2_leaves_here = log2_leaves(num_steps);
   // A short sequence takes fewer parts than were launched for the longest.
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   const KeyRun run{.sequence = unit.sequence,
                    .kv_head = unit.kv_head,
                    .len = len,
+                   .first_key = first_key,
                    .begin = step_of(mine.first),
                    .end = step_of(mine.first + mine.count)};
   ring.start(run);

@@ -14,14 +14,15 @@ namespace tessera::kernels {
 //
 // Integer codes stay where they are in a word and get an exponent above them: the half so made is
 // base + code. Taking the base off each of them would cost as much as all the rest, so it is taken
-// off sums: base times the sum of a query's elements, or of a query's weights. base(0) and base(1)
-// are those of the first and the second half that a word gives.
+// off sums, by products with as many bases. base(0) and base(1) are those of the first and the
+// second half that a word gives; kMinusBase0 and 1 are their negatives as pairs of halves.
 template <class T_>
 struct KvPlain {
   using T = T_;
   static constexpr int kBits = 16;
   static constexpr int kNumScales = 0;  // f16 values beside each row
   static constexpr float base(int) { return 0; }
+  static constexpr uint32_t kMinusBase0 = 0, kMinusBase1 = 0;
 };
 
 // A byte under the upper byte of 1024: 1024 + byte.
@@ -32,6 +33,7 @@ struct KvUint8 {
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 2;
   static constexpr float base(int) { return 1024; }
+  static constexpr uint32_t kMinusBase0 = 0xe400e400u, kMinusBase1 = 0xe400e400u;
 
   // Codes 0 and 1 of a word, and 2 and 3.
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
@@ -51,6 +53,7 @@ struct KvInt8 {
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 1;
   static constexpr float base(int) { return 1152; }
+  static constexpr uint32_t kMinusBase0 = 0xe480e480u, kMinusBase1 = 0xe480e480u;
 
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
     KvUint8::along(word ^ 0x80808080u, low, high);
@@ -65,6 +68,7 @@ struct KvE4m3 {
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
   static constexpr float base(int) { return 0; }
+  static constexpr uint32_t kMinusBase0 = 0, kMinusBase1 = 0;
 
   // PTX: cvt.rn.f16x2.e4m3x2.
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
@@ -84,6 +88,7 @@ struct KvE5m2 {
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
   static constexpr float base(int) { return 0; }
+  static constexpr uint32_t kMinusBase0 = 0, kMinusBase1 = 0;
 
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
     low = __byte_perm(word, 0, 0x1404);
@@ -107,6 +112,7 @@ struct KvInt4 {
   static constexpr int kBits = 4;
   static constexpr int kNumScales = 2;
   static constexpr float base(int i) { return i == 0 ? 1024 : 64; }
+  static constexpr uint32_t kMinusBase0 = 0xe400e400u, kMinusBase1 = 0xd400d400u;
 
   // Codes 0 and 4, 1 and 5, 2 and 6, 3 and 7 of a word: along a row, or one of each of two rows.
   // The lowest bits of 1024 are worth 1, the next four of 64.

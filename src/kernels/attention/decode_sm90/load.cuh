@@ -41,6 +41,7 @@ struct KeyRun {
   int sequence;
   int kv_head;
   int len;         // of the sequence
+  int first_key;   // that a query sees
   int begin, end;  // steps
 };
 
@@ -52,6 +53,7 @@ class PageCursor {
     shift_ = p.log2_boxes_per_page;
     base_ = 2 * run.begin;
     end_ = min((run.len + kBoxKeys - 1) / kBoxKeys, 2 * run.end);
+    first_ = run.first_key / kBoxKeys;
     sequence_ = run.sequence;
     if (table_ == nullptr) return;
     pages_ = look_up(base_ + lane);
@@ -70,8 +72,8 @@ class PageCursor {
   __device__ __forceinline__ int row(int box) const {
     return kBoxKeys * (table_ == nullptr ? box : box & ((1 << shift_) - 1));
   }
-  // Whether the sequence has keys there.
-  __device__ __forceinline__ bool has(int box) const { return box < end_; }
+  // Whether a query sees keys there. Pages behind or before these may be another sequence's.
+  __device__ __forceinline__ bool has(int box) const { return box >= first_ && box < end_; }
 
  private:
   __device__ int look_up(int box) const { return has(box) ? table_[box >> shift_] : 0; }
@@ -79,7 +81,7 @@ class PageCursor {
   const int32_t* table_;
   int shift_;
   int base_;  // whose page lane 0 knows
-  int end_;
+  int first_, end_;
   int sequence_;
   int pages_, next_pages_;
 };
@@ -158,9 +160,9 @@ class HalfRing {
     }
     const int second_page = cursor_.page(first + 1);
     if (!tile::ptx::elect_sync()) return;
-    const bool has_second = cursor_.has(first + 1);
-    tile::ptx::mbarrier_arrive_expect_tx(barrier, has_second ? 2 * kBytes : kBytes);
-    load_box<kIsV, 1>(page, cursor_.row(first), slot, 0, barrier);
+    const bool has_first = cursor_.has(first), has_second = cursor_.has(first + 1);
+    tile::ptx::mbarrier_arrive_expect_tx(barrier, has_first && has_second ? 2 * kBytes : kBytes);
+    if (has_first) load_box<kIsV, 1>(page, cursor_.row(first), slot, 0, barrier);
     if (has_second) load_box<kIsV, 1>(second_page, cursor_.row(first + 1), slot, 1, barrier);
   }
 
