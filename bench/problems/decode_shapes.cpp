@@ -37,31 +37,33 @@ void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
 // some and many, several new tokens, 16-bit and narrower caches.
 std::vector<Shape> shapes_of_every_size(int64_t d) {
   return {shape_of({1, 0, 1}, {2, 2}, d, {{"lse", 1}}),
+          shape_of({1, 0, 40}, {2, 1}, d, {{"page", 16}}),
+          shape_of({2, 2, 64}, {8, 1}, d, {{"page", 64}, {"window", 30}}),
           shape_of({7, 0, 70}, {4, 1}, d, {{"page", 16}, {"pages", 40}, {"lens", 1}, {"lse", 1}}),
           shape_of({7, 0, 300}, {8, 2}, d, {{"page", 64}, {"pages", 40}, {"lens", 1}}),
-          shape_of({3, 0, 100}, {4, 4}, d, {{"lens", 1}}),
+          shape_of({3, 0, 100}, {2, 2}, d, {{"lens", 1}}),
           shape_of({2, 1, 200}, {32, 1}, d, {{"page", 32}, {"lse", 1}}),
+          shape_of({5, 4, 130}, {4, 1}, d, {{"page", 16}, {"pages", 48}, {"lens", 1}, {"lse", 1}}),
           shape_of({6, 4, 130}, {8, 2}, d, {{"page", 16}, {"pages", 60}, {"lens", 1}, {"lse", 1}}),
           shape_of({2, 16, 65}, {2, 1}, d, {{"page", 16}, {"lens", 1}}),
           shape_of({2, 0, 600}, {8, 1}, d, {{"page", 128}, {"pages", 11}, {"lse", 1}}),
-          shape_of({6, 0, 200}, {8, 2}, d, {{"k", 1}, {"page", 32}, {"pages", 43}, {"lens", 1}}),
-          shape_of({6, 0, 200}, {8, 2}, d, {{"k", 3}, {"page", 16}, {"pages", 80}, {"lens", 1}}),
-          shape_of({6, 2, 200}, {8, 2}, d, {{"k", 5}, {"page", 64}, {"pages", 25}, {"lens", 1}}),
           shape_of({6, 0, 200}, {8, 2}, d, {{"k", 6}, {"page", 64}, {"pages", 25}, {"lens", 1}})};
 }
 
 // One format with all that a kernel made for it may take.
 std::vector<Shape> shapes_of_one_format(int64_t d, int64_t k) {
-  return {shape_of({7, 0, 140}, {8, 2}, d,
+  return {shape_of({1, 0, 40}, {2, 1}, d, {{"k", k}, {"page", 16}}),
+          shape_of({7, 0, 140}, {4, 1}, d,
                    {{"k", k}, {"page", 16}, {"pages", 70}, {"lens", 1}, {"lse", 1}}),
-          shape_of({3, 0, 256}, {4, 4}, d, {{"k", k}, {"lens", 1}}),
-          shape_of({3, 4, 300}, {8, 2}, d, {{"k", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
+          shape_of({7, 0, 140}, {8, 2}, d, {{"k", k}, {"page", 32}, {"pages", 40}, {"lens", 1}}),
+          shape_of({3, 0, 256}, {2, 2}, d, {{"k", k}, {"lens", 1}}),
+          shape_of({3, 4, 300}, {8, 1}, d, {{"k", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
           shape_of({2, 16, 100}, {4, 1}, d, {{"k", k}, {"page", 32}, {"strided", 1}}),
           shape_of({2, 0, 1500}, {8, 1}, d,
                    {{"k", k}, {"page", 128}, {"pages", 25}, {"window", 900}, {"longest", 1}}),
           shape_of({2, 0, 200}, {16, 2}, d, {{"k", k}, {"page", 16}, {"softcap", 1}, {"sinks", 1}}),
           shape_of({3, 2, 200}, {4, 2}, d, {{"k", k}, {"page", 32}, {"alibi", 1}, {"lse", 1}}),
-          shape_of({3, 5, 200}, {4, 2}, d, {{"k", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
+          shape_of({2, 5, 200}, {4, 2}, d, {{"k", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
 }
 
 // One format after the other, paged and in one piece, heads before tokens and rows that are not
