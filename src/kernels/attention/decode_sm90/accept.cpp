@@ -5,8 +5,8 @@
 #include <bit>
 
 #include "kernels/attention/decode_sm90/launch.h"
+#include "kernels/attention/decode_sm90/leaves.h"
 #include "kernels/attention/decode_sm90/params.h"
-#include "kernels/attention/decode_sm90/tile.h"
 
 namespace tessera::kernels {
 namespace {

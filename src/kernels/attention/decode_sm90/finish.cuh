@@ -28,7 +28,8 @@ __device__ void leave_state(Sm90DecodeShared<Tile>& shared, const DecodeWarp<Q, 
       for (int d = 0; d < Tile::kD / 16; ++d) {
         TESSERA_UNROLL
         for (int upper = 0; upper < 2; ++upper) {
-          shared.o[warp][row][w.o_element(d, upper, w.lane / 4)] = w.state.o[t][d][2 * upper + j];
+          shared.o[warp][row][o_element<Tile>(d, upper, w.lane / 4)] =
+              w.state.o[t][d][2 * upper + j];
         }
       }
       if (w.lane >= 4) continue;

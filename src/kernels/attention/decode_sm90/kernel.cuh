@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   tile::wait_for_previous(Sm90{});
 
   const int len = max(p.seq_lens[unit.sequence], 0);
-  const int first_key = max(len - p.q_len + 1 - p.window, 0);
+  const int first_key = Tile::kIsGeneral ? max(len - p.q_len + 1 - p.window, 0) : 0;
   const int first_step = first_key / kStepKeys;
   const int num_steps = (len + kStepKeys - 1) / kStepKeys - first_step;
   const int log2_leaves_here = log2_leaves(num_steps);

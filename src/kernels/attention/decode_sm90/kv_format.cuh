@@ -13,34 +13,38 @@ namespace tessera::kernels {
 // row, and words that hold two rows (a transposed load), with 16 bits of each.
 //
 // Integer codes stay where they are in a word and get an exponent above them: the half so made is
-// base + code. Taking the base off each of them would cost as much as all the rest, so it is taken
-// off sums, by products with as many bases. base(0) and base(1) are those of the first and the
-// second half that a word gives; kMinusBase0 and 1 are their negatives as pairs of halves.
+// base + code. Of keys the base is taken off each, or is little beside a sum of codes. Of values it
+// is taken off sums: base times the sum of the weights.
 template <class T_>
 struct KvPlain {
   using T = T_;
   static constexpr int kBits = 16;
   static constexpr int kNumScales = 0;  // f16 values beside each row
-  static constexpr float base(int) { return 0; }
-  static constexpr uint32_t kMinusBase0 = 0, kMinusBase1 = 0;
+  static constexpr float value_base(int) { return 0; }
 };
 
 // A byte under the upper byte of 1024: 1024 + byte.
 inline constexpr uint32_t kHalves1024 = 0x64006400u;
 
+// PTX: sub.f16x2.
+__device__ __forceinline__ uint32_t sub_halves(uint32_t x, uint32_t y) {
+  uint32_t z;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+  return z;
+}
+
 struct KvUint8 {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 2;
-  static constexpr float base(int) { return 1024; }
-  static constexpr uint32_t kMinusBase0 = 0xe400e400u, kMinusBase1 = 0xe400e400u;
+  static constexpr float value_base(int) { return 1024; }
 
   // Codes 0 and 1 of a word, and 2 and 3.
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
-    low = __byte_perm(word, kHalves1024, 0x5150);
-    high = __byte_perm(word, kHalves1024, 0x5352);
+    low = sub_halves(__byte_perm(word, kHalves1024, 0x5150), kHalves1024);
+    high = sub_halves(__byte_perm(word, kHalves1024, 0x5352), kHalves1024);
   }
-  // The first code of each row, and the second.
+  // The first code of each row, and the second, with the base.
   static __device__ __forceinline__ void across(uint32_t word, uint32_t& first, uint32_t& second) {
     first = __byte_perm(word, kHalves1024, 0x5250);
     second = __byte_perm(word, kHalves1024, 0x5351);
@@ -52,11 +56,13 @@ struct KvInt8 {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 1;
-  static constexpr float base(int) { return 1152; }
-  static constexpr uint32_t kMinusBase0 = 0xe480e480u, kMinusBase1 = 0xe480e480u;
+  static constexpr float value_base(int) { return 1152; }
+  static constexpr uint32_t kHalves1152 = 0x64806480u;
 
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
-    KvUint8::along(word ^ 0x80808080u, low, high);
+    const uint32_t biased = word ^ 0x80808080u;
+    low = sub_halves(__byte_perm(biased, kHalves1024, 0x5150), kHalves1152);
+    high = sub_halves(__byte_perm(biased, kHalves1024, 0x5352), kHalves1152);
   }
   static __device__ __forceinline__ void across(uint32_t word, uint32_t& first, uint32_t& second) {
     KvUint8::across(word ^ 0x80808080u, first, second);
@@ -67,8 +73,7 @@ struct KvE4m3 {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
-  static constexpr float base(int) { return 0; }
-  static constexpr uint32_t kMinusBase0 = 0, kMinusBase1 = 0;
+  static constexpr float value_base(int) { return 0; }
 
   // PTX: cvt.rn.f16x2.e4m3x2.
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
@@ -87,8 +92,7 @@ struct KvE5m2 {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
-  static constexpr float base(int) { return 0; }
-  static constexpr uint32_t kMinusBase0 = 0, kMinusBase1 = 0;
+  static constexpr float value_base(int) { return 0; }
 
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
     low = __byte_perm(word, 0, 0x1404);
@@ -111,13 +115,21 @@ struct KvInt4 {
   using T = F16;
   static constexpr int kBits = 4;
   static constexpr int kNumScales = 2;
-  static constexpr float base(int i) { return i == 0 ? 1024 : 64; }
-  static constexpr uint32_t kMinusBase0 = 0xe400e400u, kMinusBase1 = 0xd400d400u;
-
   // Codes 0 and 4, 1 and 5, 2 and 6, 3 and 7 of a word: along a row, or one of each of two rows.
-  // The lowest bits of 1024 are worth 1, the next four of 64.
-  static __device__ __forceinline__ void take_apart(uint32_t word, uint32_t (&pairs)[4]) {
-    constexpr uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u, kHalves64 = 0x54005400u;
+  // Bits 4 to 7 of 64 are worth 1 to 8, the lowest four of 1024 are.
+  static constexpr uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u, kHalves64 = 0x54005400u;
+
+  // All with a base of 64, which is little beside a sum of codes.
+  static constexpr float kKeyBase = 64;
+  static __device__ __forceinline__ void take_keys_apart(uint32_t word, uint32_t (&pairs)[4]) {
+    pairs[0] = and_or(word << 4, kOdd, kHalves64);
+    pairs[1] = and_or(word, kOdd, kHalves64);
+    pairs[2] = and_or(word >> 4, kOdd, kHalves64);
+    pairs[3] = and_or(word >> 8, kOdd, kHalves64);
+  }
+  // Even ones with a base of 1024, odd ones of 64: two shifts fewer.
+  static constexpr float value_base(int i) { return i % 2 == 0 ? 1024 : 64; }
+  static __device__ __forceinline__ void take_values_apart(uint32_t word, uint32_t (&pairs)[4]) {
     const uint32_t upper = word >> 8;
     pairs[0] = and_or(word, kEven, kHalves1024);
     pairs[1] = and_or(word, kOdd, kHalves64);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/attention/decode_sm90/params.h"
-#include "kernels/attention/decode_sm90/tile.h"
+#include "kernels/attention/decode_sm90/tile.cuh"
 #include "tile/ptx/mbarrier.cuh"
 #include "tile/ptx/shared.cuh"
 #include "tile/ptx/tma.cuh"

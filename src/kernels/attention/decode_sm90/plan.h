@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "kernels/attention/decode_sm90/tile.h"
+#include "kernels/attention/decode_sm90/leaves.h"
 
 namespace tessera::kernels {
 

@@ -1,48 +1,14 @@
-// The shapes of the Hopper decode kernel, and how a sequence's keys are cut into leaves.
+// The shapes of the Hopper decode kernel.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>
 #include <bit>
 
+#include "kernels/attention/decode_sm90/leaves.h"
 #include "tile/swizzle.cuh"
 
 namespace tessera::kernels {
-
-inline constexpr int kStepKeys = 32;  // keys a warp takes at a time
-inline constexpr int kBoxKeys = 16;   // keys of one copy: no page is smaller
-
-// Steps are grouped into leaves, and leaves folded in a binary tree. How many leaves there are
-// depends on the number of steps alone, and so do results: whoever computes a leaf, the same
-// numbers are folded in the same order. More of them for long sequences, which more warps share
-// where sequences are few.
-inline constexpr int kMostLeaves = 128;
-constexpr int log2_leaves(int num_steps) {
-  return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
-}
-
-// The first step of a leaf. Steps are fewer than 2^24 (keys are counted in 31 bits at most), leaves
-// at most 2^7.
-constexpr int leaf_begin(int leaf, int log2_leaves, int num_steps) {
-  return static_cast<int>(static_cast<unsigned>(leaf) * static_cast<unsigned>(num_steps) >>
-                          log2_leaves);
-}
-
-// The leaves of one of 2^log2_slots warps that share a tree. Where there are more warps than
-// leaves, those in between have none: folding nothing changes nothing.
-struct LeafRange {
-  int first;
-  int count;
-};
-constexpr LeafRange leaves_of(int slot, int log2_slots, int log2_leaves) {
-  if (log2_slots <= log2_leaves) {
-    const int log2_count = log2_leaves - log2_slots;
-    return {slot << log2_count, 1 << log2_count};
-  }
-  const int log2_slots_per_leaf = log2_slots - log2_leaves;
-  const int first = slot >> log2_slots_per_leaf;
-  return {first, first << log2_slots_per_leaf == slot ? 1 : 0};
-}
 
 // A row of kD elements lies in shared memory in panels of at most 128 bytes, as the copy engine
 // swizzles them. kTiles times 8 queries are attended for at once.
@@ -65,6 +31,8 @@ struct DecodeTile {
                                      : kRowBytes % 32 == 0 ? 32
                                                            : 16;
   static constexpr int kPanels = kRowBytes / kPanelBytes;
+  static constexpr int kPanelChunks = kPanelBytes / 16;
+  static constexpr int kPanelSize = kBoxKeys * kPanelBytes;
   static constexpr tile::Swizzle kSwizzle = tile::swizzle_of_span(kPanelBytes);
   static constexpr int kBoxBytes = kBoxKeys * kRowBytes;
   // Keys of a step, or its values: what one barrier waits for.

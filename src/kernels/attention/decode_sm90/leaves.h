@@ -1,0 +1,42 @@
+// How the Hopper decode kernel cuts a sequence's keys.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+namespace tessera::kernels {
+
+inline constexpr int kStepKeys = 32;  // keys a warp takes at a time
+inline constexpr int kBoxKeys = 16;   // keys of one copy: no page is smaller
+
+// Steps are grouped into leaves, and leaves folded in a binary tree. How many leaves there are
+// depends on the number of steps alone, and so do results: whoever computes a leaf, the same
+// numbers are folded in the same order. More of them for long sequences, which more warps share
+// where sequences are few.
+inline constexpr int kMostLeaves = 128;
+constexpr int log2_leaves(int num_steps) {
+  return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
+}
+
+// The first step of a leaf. Steps are fewer than 2^24 (keys are counted in 31 bits at most), leaves
+// at most 2^7.
+constexpr int leaf_begin(int leaf, int log2_leaves, int num_steps) {
+  return static_cast<int>(static_cast<unsigned>(leaf) * static_cast<unsigned>(num_steps) >>
+                          log2_leaves);
+}
+
+// The leaves of one of 2^log2_slots warps that share a tree. Where there are more warps than
+// leaves, those in between have none: folding nothing changes nothing.
+struct LeafRange {
+  int first;
+  int count;
+};
+constexpr LeafRange leaves_of(int slot, int log2_slots, int log2_leaves) {
+  if (log2_slots <= log2_leaves) {
+    const int log2_count = log2_leaves - log2_slots;
+    return {slot << log2_count, 1 << log2_count};
+  }
+  const int log2_slots_per_leaf = log2_slots - log2_leaves;
+  const int first = slot >> log2_slots_per_leaf;
+  return {first, first << log2_slots_per_leaf == slot ? 1 : 0};
+}
+
+}  // namespace tessera::kernels
