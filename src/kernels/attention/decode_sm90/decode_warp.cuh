@@ -254,7 +254,11 @@ struct DecodeWarp {
         for (int i = 0; i < 4; ++i) {
           const int key = 2 * box + i / 2;
           float& weight = y[box][t][i];
-          if constexpr (kHasLowV) low[t][i % 2] = fmaf(weight, rows.low[key], low[t][i % 2]);
+          if constexpr (kHasLowV) {
+            // The same weight for both terms, so that code * scale and -low take each other off.
+            weight = tile::to_float(tile::from_float<T>(weight));
+            low[t][i % 2] = fmaf(weight, rows.low[key], low[t][i % 2]);
+          }
           if constexpr (V::kNumScales > 0) {
             weight *= rows.scale[key] * kBoost;
           } else if constexpr (kBits != 16) {

@@ -53,7 +53,8 @@ class PageCursor {
     shift_ = p.log2_boxes_per_page;
     base_ = 2 * run.begin;
     end_ = min((run.len + kBoxKeys - 1) / kBoxKeys, 2 * run.end);
-    first_ = run.first_key / kBoxKeys;
+    // A long box has both halves of a step in one page, which holds a key that is seen.
+    first_ = p.has_long_boxes ? 2 * (run.first_key / kStepKeys) : run.first_key / kBoxKeys;
     sequence_ = run.sequence;
     if (table_ == nullptr) return;
     pages_ = look_up(base_ + lane);
