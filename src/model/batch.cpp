@@ -154,6 +154,8 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   used_ = 0;
   Batch batch;
   batch.num_decodes = host.num_decodes;
+  const auto decodes = std::span(host.seq_lens).first(static_cast<size_t>(host.num_decodes));
+  if (!decodes.empty()) batch.longest_decode = *std::max_element(decodes.begin(), decodes.end());
   batch.tokens = stage(host.tokens, {num_tokens});
   batch.positions = stage(host.positions, {num_tokens});
   batch.slots = stage(host.slots, {num_tokens});

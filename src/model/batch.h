@@ -41,6 +41,7 @@ struct Batch {
   TensorView chunk_starts;  // [batch - num_decodes + 1]: the same for the chunks, from 0
   TensorView logit_rows;    // [num_logits]: the tokens whose logits are wanted, ascending
   int64_t num_decodes = 0;
+  int64_t longest_decode = 0;  // of their seq_lens
   // Where the cache is not plain:
   std::span<const ChunkPass> passes;  // over the chunks, in order
   // Where keys have tails:

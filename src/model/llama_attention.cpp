@@ -143,7 +143,8 @@ void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvM
     attention_decode({.q = heads.q.slice(0, 0, num_decodes),
                       .kv = sequences,
                       .out = heads.out.slice(0, 0, num_decodes),
-                      .window = window},
+                      .window = window,
+                      .longest = batch.longest_decode},
                      ctx);
   }
   attend_chunks(batch, window, heads, cache, ctx);
