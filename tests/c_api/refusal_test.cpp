@@ -196,7 +196,9 @@ TEST(CApi, ListsEveryRowOnce) {
     row.struct_size = sizeof row;
     ASSERT_EQ(tessera_row_info(i, &row), TESSERA_OK) << tessera_last_error();
     const std::string family = row.family;
-    EXPECT_TRUE(family == "elementwise" || family == "gemm" || family == "attention") << family;
+    EXPECT_TRUE(family == "elementwise" || family == "gemm" || family == "attention" ||
+                family == "kv")
+        << family;
     EXPECT_EQ(std::strncmp(row.name, row.op, std::strlen(row.op)), 0) << row.name;
     EXPECT_NE(row.name, previous);
     EXPECT_GE(row.in, TESSERA_F32);
