@@ -246,20 +246,12 @@ def listed(options):
                 yield entry["workload"], entry["shape"], tuple(key)
 
 
-def main():
-    options = parse_options()
-    if not torch.cuda.is_available() or tessera.num_cuda_devices() == 0:
-        print("compare_attention.py: PyTorch or libtessera sees no CUDA device; nothing to compare")
-        return 1
-    torch.manual_seed(7)
+def run_cases(options, heading, cases, compare_one, print_result, width):
+    """Compares and prints every case that the budget allows; a failing one costs only itself."""
     start, results, num_failed = time.monotonic(), [], 0
     about = machine()
-    print(f"{about['gpu']}, PyTorch {about['torch']}, cuDNN {about['cudnn']}; TFLOPS, the time of "
-          "a peer over ours, and errors against float64 on normal data and with outliers")
-    print(f"{'workload':18} {'shape':62} {'dtype':9}{'us':>10}{'ours':>8}{'cudnn':>8}{'flash':>8}"
-          f"{'fa3':>8}{'/cudnn':>8}{'/flash':>8}{'/fa3':>8}{'ours':>10}{'cudnn':>10}"
-          f"{'ours':>10}{'cudnn':>10}")
-    for workload, shape, key in listed(options):
+    print(f"{about['gpu']}, PyTorch {about['torch']}, cuDNN {about['cudnn']}; {heading}")
+    for workload, shape, key in cases:
         if time.monotonic() - start > options.budget:
             print(f"stopped after {options.budget:.0f} s, as asked; the rest was not timed")
             break
@@ -269,13 +261,33 @@ def main():
         except Exception as error:  # one failing case must not cost the others
             num_failed += 1
             text = f"{type(error).__name__}: {str(error)[:300]}"
-            print(f"{workload:18} {compare.shape_text(shape):62} {key[0]:9} {text}", flush=True)
+            print(f"{workload:18} {compare.shape_text(shape):{width}} {key[0]:9} {text}", flush=True)
         torch.cuda.empty_cache()
     print(f"{len(results)} cases in {time.monotonic() - start:.0f} s")
     if options.json:
         about["results"] = [rounded(r) for r in results]
         options.json.write_text(json.dumps(about, indent=1) + "\n")
     return 1 if num_failed else 0
+
+
+def has_devices(program):
+    if torch.cuda.is_available() and tessera.num_cuda_devices() > 0:
+        return True
+    print(f"{program}: PyTorch or libtessera sees no CUDA device; nothing to compare")
+    return False
+
+
+def main():
+    options = parse_options()
+    if not has_devices("compare_attention.py"):
+        return 1
+    torch.manual_seed(7)
+    heading = (
+        "TFLOPS, the time of a peer over ours, and errors against float64 on normal data and with "
+        f"outliers\n{'workload':18} {'shape':62} {'dtype':9}{'us':>10}{'ours':>8}{'cudnn':>8}"
+        f"{'flash':>8}{'fa3':>8}{'/cudnn':>8}{'/flash':>8}{'/fa3':>8}{'ours':>10}{'cudnn':>10}"
+        f"{'ours':>10}{'cudnn':>10}")
+    return run_cases(options, heading, listed(options), compare_one, print_result, 62)
 
 
 if __name__ == "__main__":

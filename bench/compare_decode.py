@@ -18,7 +18,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +26,7 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
 import compare  # noqa: E402
 import tessera  # noqa: E402
 import torch  # noqa: E402
-from compare_attention import cell, machine, rounded, take_turns  # noqa: E402
+from compare_attention import cell, has_devices, run_cases, take_turns  # noqa: E402
 from compare_attention_cases import BACKENDS  # noqa: E402
 from compare_cases import BOUNDS  # noqa: E402
 from compare_decode_cases import DecodeCase  # noqa: E402
@@ -128,33 +127,14 @@ def listed(options):
 
 def main():
     options = parse_options()
-    if not torch.cuda.is_available() or tessera.num_cuda_devices() == 0:
-        print("compare_decode.py: PyTorch or libtessera sees no CUDA device; nothing to compare")
+    if not has_devices("compare_decode.py"):
         return 1
     torch.manual_seed(7)
-    start, results, num_failed = time.monotonic(), [], 0
-    about = machine()
-    print(f"{about['gpu']}, PyTorch {about['torch']}, cuDNN {about['cudnn']}; microseconds, the "
-          "time of a peer over ours, and errors against float64")
-    print(f"{'workload':18} {'shape':56} {'us':>10}{'TB/s':>8}{'cudnn':>10}{'flash':>10}"
-          f"{'/cudnn':>8}{'/flash':>8}{'ours':>10}{'cudnn':>10}  row")
-    for workload, shape, key in listed(options):
-        if time.monotonic() - start > options.budget:
-            print(f"stopped after {options.budget:.0f} s, as asked; the rest was not timed")
-            break
-        try:
-            results.append(compare_one(workload, shape, key, options))
-            print_result(results[-1])
-        except Exception as error:  # one failing case must not cost the others
-            num_failed += 1
-            text = f"{type(error).__name__}: {str(error)[:300]}"
-            print(f"{workload:18} {compare.shape_text(shape):56} {text}", flush=True)
-        torch.cuda.empty_cache()
-    print(f"{len(results)} cases in {time.monotonic() - start:.0f} s")
-    if options.json:
-        about["results"] = [rounded(r) for r in results]
-        options.json.write_text(json.dumps(about, indent=1) + "\n")
-    return 1 if num_failed else 0
+    heading = (
+        "microseconds, the time of a peer over ours, and errors against float64\n"
+        f"{'workload':18} {'shape':56} {'us':>10}{'TB/s':>8}{'cudnn':>10}{'flash':>10}"
+        f"{'/cudnn':>8}{'/flash':>8}{'ours':>10}{'cudnn':>10}  row")
+    return run_cases(options, heading, listed(options), compare_one, print_result, 56)
 
 
 if __name__ == "__main__":

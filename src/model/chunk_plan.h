@@ -1,5 +1,6 @@
 // How chunks of prompts attend over a cache that is not plain: its tokens are read back into
-// scratch pages in the model's type, and attention runs over those. SPDX-License-Identifier: MIT
+// scratch pages in the model's type, and attention runs over those.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

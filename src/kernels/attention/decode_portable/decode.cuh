@@ -5,6 +5,7 @@
 #include "kernels/attention/decode_portable/fold.cuh"
 #include "kernels/attention/decode_portable/launch.h"
 #include "kernels/attention/decode_portable/warp_rows.cuh"
+#include "kernels/attention/last_block.cuh"
 #include "kernels/launch.h"
 #include "kernels/stream_scratch.h"
 #include "kernels/with_constant.h"

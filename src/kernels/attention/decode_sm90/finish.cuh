@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attention/decode_sm90/decode_warp.cuh"
+#include "kernels/attention/last_block.cuh"
 #include "tile/ptx/cluster.cuh"
 
 namespace tessera::kernels {
@@ -113,16 +114,7 @@ __device__ void finish_by_ticket(const Sm90DecodeParams& p, Sm90DecodeShared<Til
     p.partial_o[at * Tile::kQuads + quad] = state.o;
     if (quad == 0) p.partial_sums[at] = {state.reference, state.sum};
   });
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const uint32_t before = atomicAdd(&p.tickets[unit_idx], 1u);
-    shared.is_last = before + 1 == static_cast<uint32_t>(num_parts);
-    if (shared.is_last) p.tickets[unit_idx] = 0;
-  }
-  __syncthreads();
-  if (!shared.is_last) return;
-  __threadfence();
+  if (!is_last_block(&p.tickets[unit_idx], num_parts, shared.is_last)) return;
   switch (num_parts) {
     case 2: return fold_parts<Q, Tile, 2>(p, unit, first_part);
     case 4: return fold_parts<Q, Tile, 4>(p, unit, first_part);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tessera/core/dtype.h"
+#include "tile/unroll.cuh"
 
 namespace tessera::kernels {
 
@@ -15,12 +16,37 @@ namespace tessera::kernels {
 // Integer codes stay where they are in a word and get an exponent above them: the half so made is
 // base + code. Of keys the base is taken off each, or is little beside a sum of codes. Of values it
 // is taken off sums: base times the sum of the weights.
+// key_operand and value_operand give the A operand of step i of those that four registers of
+// ldmatrix hold: 1 step of 16-bit elements, 2 of bytes, 4 of four bits.
+using Operand = uint32_t[4];
+
 template <class T_>
 struct KvPlain {
   using T = T_;
   static constexpr int kBits = 16;
   static constexpr int kNumScales = 0;  // f16 values beside each row
   static constexpr float value_base(int) { return 0; }
+
+  static __device__ __forceinline__ void key_operand(const Operand& r, int, Operand& a) {
+    TESSERA_UNROLL
+    for (int j = 0; j < 4; ++j) a[j] = r[j];
+  }
+  static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
+    key_operand(r, i, a);
+  }
+};
+
+// Formats of bytes: F takes a word apart along a row, and across two.
+template <class F>
+struct ByteOperands {
+  static __device__ __forceinline__ void key_operand(const Operand& r, int i, Operand& a) {
+    F::along(r[2 * i], a[0], a[2]);
+    F::along(r[2 * i + 1], a[1], a[3]);
+  }
+  static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
+    F::across(r[2 * i], a[0], a[1]);
+    F::across(r[2 * i + 1], a[2], a[3]);
+  }
 };
 
 // A byte under the upper byte of 1024: 1024 + byte.
@@ -33,7 +59,7 @@ __device__ __forceinline__ uint32_t sub_halves(uint32_t x, uint32_t y) {
   return z;
 }
 
-struct KvUint8 {
+struct KvUint8 : ByteOperands<KvUint8> {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 2;
@@ -52,7 +78,7 @@ struct KvUint8 {
 };
 
 // 128 more than the code, as a byte without a sign.
-struct KvInt8 {
+struct KvInt8 : ByteOperands<KvInt8> {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 1;
@@ -69,7 +95,7 @@ struct KvInt8 {
   }
 };
 
-struct KvE4m3 {
+struct KvE4m3 : ByteOperands<KvE4m3> {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
@@ -88,7 +114,7 @@ struct KvE4m3 {
 };
 
 // The upper byte of a half.
-struct KvE5m2 {
+struct KvE5m2 : ByteOperands<KvE5m2> {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
@@ -135,6 +161,25 @@ struct KvInt4 {
     pairs[1] = and_or(word, kOdd, kHalves64);
     pairs[2] = and_or(upper, kEven, kHalves1024);
     pairs[3] = and_or(upper, kOdd, kHalves64);
+  }
+
+  static __device__ __forceinline__ void key_operand(const Operand& r, int i, Operand& a) {
+    uint32_t upper[4], lower[4];
+    take_keys_apart(r[i / 2 * 2], upper);
+    take_keys_apart(r[i / 2 * 2 + 1], lower);
+    a[0] = upper[i % 2 * 2];
+    a[1] = lower[i % 2 * 2];
+    a[2] = upper[i % 2 * 2 + 1];
+    a[3] = lower[i % 2 * 2 + 1];
+  }
+  static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
+    uint32_t upper[4], lower[4];
+    take_values_apart(r[i / 2 * 2], upper);
+    take_values_apart(r[i / 2 * 2 + 1], lower);
+    a[0] = upper[i % 2 * 2];
+    a[1] = upper[i % 2 * 2 + 1];
+    a[2] = lower[i % 2 * 2];
+    a[3] = lower[i % 2 * 2 + 1];
   }
 };
 

@@ -1,6 +1,6 @@
-// The two products of decode attention by the tensor cores, and where their operands lie: keys, or
-// elements of values, are the rows of a product, queries its columns, so that eight queries fill
-// it. SPDX-License-Identifier: MIT
+// The two products of decode attention by the tensor cores. Keys, or elements of values, are the
+// rows of a product and queries its columns, so that eight queries fill it.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "kernels/attention/decode_sm90/kv_format.cuh"
@@ -119,22 +119,8 @@ __device__ __forceinline__ void multiply_keys(uint32_t half, int lane, const Que
       tile::ptx::ldmatrix(r, place_of_group<Tile>(half, lane_place, box, group));
       TESSERA_UNROLL
       for (int i = 0; i < kSteps; ++i) {
-        uint32_t a[4];
-        if constexpr (kBits == 16) {
-          TESSERA_UNROLL
-          for (int j = 0; j < 4; ++j) a[j] = r[j];
-        } else if constexpr (kBits == 8) {
-          K::along(r[2 * i], a[0], a[2]);
-          K::along(r[2 * i + 1], a[1], a[3]);
-        } else {
-          uint32_t upper[4], lower[4];
-          K::take_keys_apart(r[i / 2 * 2], upper);
-          K::take_keys_apart(r[i / 2 * 2 + 1], lower);
-          a[0] = upper[i % 2 * 2];
-          a[1] = lower[i % 2 * 2];
-          a[2] = upper[i % 2 * 2 + 1];
-          a[3] = lower[i % 2 * 2 + 1];
-        }
+        Operand a;
+        K::key_operand(r, i, a);
         const int step = group * kSteps + i;
         TESSERA_UNROLL
         for (int t = 0; t < kTiles; ++t) {
@@ -181,22 +167,8 @@ __device__ __forceinline__ void multiply_values(uint32_t half, int lane,
       tile::ptx::ldmatrix_trans(r, place_of_group<Tile>(half, lane_place, box, group));
       TESSERA_UNROLL
       for (int i = 0; i < kSteps; ++i) {
-        uint32_t a[4];
-        if constexpr (kBits == 16) {
-          TESSERA_UNROLL
-          for (int j = 0; j < 4; ++j) a[j] = r[j];
-        } else if constexpr (kBits == 8) {
-          V::across(r[2 * i], a[0], a[1]);
-          V::across(r[2 * i + 1], a[2], a[3]);
-        } else {
-          uint32_t upper[4], lower[4];
-          V::take_values_apart(r[i / 2 * 2], upper);
-          V::take_values_apart(r[i / 2 * 2 + 1], lower);
-          a[0] = upper[i % 2 * 2];
-          a[1] = upper[i % 2 * 2 + 1];
-          a[2] = lower[i % 2 * 2];
-          a[3] = lower[i % 2 * 2 + 1];
-        }
+        Operand a;
+        V::value_operand(r, i, a);
         TESSERA_UNROLL
         for (int t = 0; t < kTiles; ++t) {
           tile::ptx::mma<T>(state.o[t][group * kSteps + i], a, weights[box][t]);
