@@ -261,7 +261,8 @@ def run_cases(options, heading, cases, compare_one, print_result, width):
         except Exception as error:  # one failing case must not cost the others
             num_failed += 1
             text = f"{type(error).__name__}: {str(error)[:300]}"
-            print(f"{workload:18} {compare.shape_text(shape):{width}} {key[0]:9} {text}", flush=True)
+            name = f"{workload:18} {compare.shape_text(shape):{width}}"
+            print(f"{name} {key[0]:9} {text}", flush=True)
         torch.cuda.empty_cache()
     print(f"{len(results)} cases in {time.monotonic() - start:.0f} s")
     if options.json:

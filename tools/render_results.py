@@ -12,6 +12,9 @@
     <!-- e2e:begin cpu -->                            from every docs/results/cpu/e2e*.json: whole
     <!-- e2e:end -->                                  models, a line a workload's shape
 
+    <!-- perplexity:begin -->                         from every docs/results/*/perplexity_*.json: a
+    <!-- perplexity:end -->                           line a KV format, a column a folder
+
     <!-- rows:begin -->                               in docs/kernels/FAMILY.md, from
     <!-- rows:end -->                                 `tessera bench FAMILY --list --markdown`
 
@@ -38,6 +41,9 @@ HEADLINE = re.compile(
 )
 E2E = re.compile(
     r"(<!-- e2e:begin (?P<folder>[\w/.-]+) -->\n)(?P<body>.*?)(<!-- e2e:end -->)", re.DOTALL
+)
+PERPLEXITY = re.compile(
+    r"(<!-- perplexity:begin -->\n)(?P<body>.*?)(<!-- perplexity:end -->)", re.DOTALL
 )
 ROWS = re.compile(r"(<!-- rows:begin -->\n)(?P<body>.*?)(<!-- rows:end -->)", re.DOTALL)
 
@@ -163,6 +169,27 @@ def e2e_block(root, folder):
     return "; ".join(dict.fromkeys(runs)) + ".\n\n" + "\n".join(lines) + "\n"
 
 
+def perplexity_block(root):
+    """A line a KV format, a column a folder of results, and what was run where."""
+    found, runs = {}, []
+    for path in sorted((root / "docs" / "results").glob("*/perplexity_*.json")):
+        data = json.loads(path.read_text())
+        found.setdefault(data["kv"], {})[path.parent.name] = data
+        runs.append(f"{path.parent.name}: {data['device']}, {data['model']} in {data['dtype']}, "
+                    f"{data['text']}, {data['tokens']} tokens in {data['windows']} windows of "
+                    f"{data['window']}, commit `{data['commit']}`")
+    folders = sorted({folder for by_folder in found.values() for folder in by_folder})
+    head = ["format", *(f"{folder} {name}" for folder in folders for name in ("perplexity", "nll"))]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    for kv in sorted(found, key=lambda kv: found[kv].get("cpu", {}).get("ppl", 0)):
+        cells = [f"`{kv}`"]
+        for folder in folders:
+            data = found[kv].get(folder, {})
+            cells += [number(data.get("ppl"), 4), number(data.get("nll"), 6)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "; ".join(dict.fromkeys(runs)) + ".\n\n" + "\n".join(lines) + "\n"
+
+
 def rows_block(binary, family):
     command = [binary, "bench", family, "--list", "--markdown"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -180,6 +207,7 @@ def render(root, page, binary):
 
     text = RESULTS.sub(with_results, text)
     text = E2E.sub(lambda match: match[1] + e2e_block(root, match["folder"]) + match[4], text)
+    text = PERPLEXITY.sub(lambda match: match[1] + perplexity_block(root) + match[3], text)
     text = HEADLINE.sub(with_headline, text)
     if binary and page.parent.name == "kernels":
         text = ROWS.sub(lambda m: m[1] + rows_block(binary, page.stem) + m[3], text)
