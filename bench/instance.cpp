@@ -59,7 +59,7 @@ void Instance::reset() {
     const Operand& operand = problem_->operands[i];
     const auto num_bytes = static_cast<size_t>(operand.host.size_bytes());
     if (num_bytes == 0) continue;
-    if (operand.role == Role::output) {
+    if (operand.role == Role::output || operand.role == Role::scratch) {
       fill_bytes(storage(i), device_, poison_byte(operand.host.view().dtype), num_bytes);
     } else {
       copy_bytes(storage(i), device_, operand.host.view().data, cpu_device(), num_bytes);

@@ -58,6 +58,8 @@ const std::vector<ProblemMaker>& problem_makers() {
     list.push_back(gemm_2_4_maker());
     list.push_back(attention_prefill_maker());
     list.push_back(attention_decode_maker());
+    list.push_back(attention_merge_maker());
+    list.push_back(attention_cascade_maker());
     list.push_back(kv_append_maker());
     list.push_back(kv_gather_maker());
     list.push_back(kv_copy_pages_maker());
@@ -108,6 +110,7 @@ Problem take_rows(const ProblemMaker& maker, RowKey key, const Problem& from,
     const DType dtype = source.host.view().dtype;
     char* to = target.host.view().as<char>();
     const char* start = source.host.view().as<char>();
+    if (source.role == Role::scratch) continue;
     if (!source.is_per_row) {
       expects_equal(target.host.size_bytes(), source.host.size_bytes(), source.name);
       std::copy_n(start, source.host.size_bytes(), to);

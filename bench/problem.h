@@ -29,7 +29,8 @@ enum class Fill : uint8_t {
   none,      // sizes and costs only: no memory is taken, the problem cannot run
 };
 
-enum class Role : uint8_t { input, output, in_out };
+// Scratch memory is written, and what is left in it says nothing.
+enum class Role : uint8_t { input, output, in_out, scratch };
 
 // How far an output may be from the CPU's: |got - want| <= absolute + relative * |want|, with
 // `steps` more units of a quantised type. All zero: bit for bit.

@@ -140,7 +140,7 @@ Reference::Reference(const ProblemMaker& maker, RowKey key, const Problem& probl
 std::string Reference::check_runs(const Instance& instance) const {
   for (size_t to = 0; to < part_.operands.size(); ++to) {
     const Operand& operand = part_.operands[to];
-    if (operand.role == Role::input) continue;
+    if (operand.role == Role::input || operand.role == Role::scratch) continue;
     const Tensor got = want_[to].to(cpu_device());
     Tensor whole;
     size_t loaded = instance.problem().operands.size();  // no operand yet
@@ -166,7 +166,7 @@ std::string Reference::check(const Instance& instance) const {
   for (size_t i = 0; i < held.operands.size(); ++i) {
     // Inputs are compared too: an operation must not write to them.
     const Operand& operand = held.operands[i];
-    if (is_sampled && !operand.is_per_row) continue;
+    if ((is_sampled && !operand.is_per_row) || operand.role == Role::scratch) continue;
     const Tensor got = is_sampled ? instance.download_rows(i, rows_) : instance.download(i);
     std::string wrong = compare(operand, got, want_[i]);
     if (!wrong.empty()) return wrong;

@@ -67,6 +67,7 @@ Operand& Builder::dense(std::string_view name, Role role, DType dtype, std::vect
 double Builder::operand_bytes() const {
   double bytes = 0;
   for (const Operand& operand : problem_.operands) {
+    if (operand.role == Role::scratch) continue;
     int64_t count = 1;
     for (const int64_t size : operand.shape) count *= size;
     const auto once = static_cast<double>(storage_bytes(operand.host.view().dtype, count));

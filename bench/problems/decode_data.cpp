@@ -236,7 +236,7 @@ void fill_decode_queries(Operand& q, const DecodeOptions& o, const DecodeLayout&
         const int64_t place = q.offset + s * q.strides[0] + (o.has_q_axis ? i * q.strides[1] : 0) +
                               h * q.strides[q.strides.size() - 2];
         if (!o.is_normal) {
-          key_code(o).write_query(KeyCode::choose(seen, !o.has_alibi, random, place),
+          key_code(o).write_query(KeyCode::choose(seen, !o.chooses_one_key, random, place),
                                   turn_of(o, s, h / o.group()), elements);
         }
         for (int64_t c = 0; c < o.d; ++c) {

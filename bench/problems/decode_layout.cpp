@@ -77,6 +77,7 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.is_in_place = get("in_place") != 0;
   o.has_longest = get("longest") != 0;
   o.is_normal = fill == Fill::normal;
+  o.chooses_one_key = o.has_alibi;
   if (o.k > KvStored::i4_columns || o.v > KvStored::i4) {
     fail("problem: k is 0 to 6 and v is 0 to 5: plain, e4m3, e5m2, i8, u8, i4, i4 by columns");
   }
@@ -104,6 +105,7 @@ void DecodeLayout::make_lengths() {
       const int64_t some[] = {0, page + 1, page - 1, page, o.q_len};
       length = s < 6 ? some[s - 1] : random.integer(s, o.q_len, o.kv_len);
       if (s > 1) length = std::clamp(length, o.q_len, o.kv_len);
+      length = std::max(length, o.least);
     }
     lengths_.push_back(length);
   }
@@ -115,7 +117,7 @@ void DecodeLayout::make_pages() {
     num_pages_ = o.batch;
     return;
   }
-  const int64_t num_used = o.batch * o.max_pages();
+  const int64_t num_used = o.shared + o.batch * (o.max_pages() - o.shared);
   num_pages_ = o.pages > 0 ? o.pages : num_used + kSparePages;
   if (num_pages_ < num_used) {
     fail(concat("problem: pages is ", num_pages_, ", the sequences need ", num_used));
@@ -144,8 +146,8 @@ void DecodeLayout::make_lists() {
 int64_t DecodeLayout::page_of(int64_t s, int64_t t) const {
   if (!options_.is_paged()) return s;
   const int64_t block = t / options_.page;
-  const int64_t owner = block < options_.shared ? 0 : s;
-  return page_order_[static_cast<size_t>(owner * options_.max_pages() + block)];
+  const int64_t own = block < options_.shared ? 0 : s * (options_.max_pages() - options_.shared);
+  return page_order_[static_cast<size_t>(own + block)];
 }
 
 bool DecodeLayout::is_in_tail(int64_t s, int64_t t) const {

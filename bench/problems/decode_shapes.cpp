@@ -221,6 +221,12 @@ std::vector<Workload> decode_workloads() {
                          {KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns})},
           {"decode/reference", stored_shapes({reference}, {KvStored::plain, KvStored::i8,
                                                            KvStored::e4m3, KvStored::i4})},
+          // What a cascade saves: the same sequences without one.
+          {"decode/cascade",
+           {shape_of({64, 0, 8704}, kLlama, kDim,
+                     {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}}),
+            shape_of({16, 0, 4608}, kLlama, kDim,
+                     {{"page", 64}, {"pages", 200}, {"shared", 64}, {"longest", 1}})}},
           {"decode/types", {shape_of({8, 0, 1024}, kLlama, kDim)}}};
 }
 

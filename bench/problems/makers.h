@@ -21,6 +21,8 @@ ProblemMaker gemm_maker();
 ProblemMaker gemm_2_4_maker();
 ProblemMaker attention_prefill_maker();
 ProblemMaker attention_decode_maker();
+ProblemMaker attention_merge_maker();
+ProblemMaker attention_cascade_maker();
 ProblemMaker kv_append_maker();
 ProblemMaker kv_gather_maker();
 ProblemMaker kv_copy_pages_maker();

@@ -11,8 +11,9 @@ namespace tessera::cpu {
 
 void attention_prefill(const AttentionArgs& args);
 void attention_decode(const DecodeAttentionArgs& args);
+void attention_merge(const MergeAttentionArgs& args);
 
-// By the build for one of simd_levels(); the two above take the best. From avx2 up all levels give
+// By the build for one of simd_levels(); the first two above take the best. From avx2 up all levels give
 // the same bits; the baseline of x86-64 has no fused multiply-add and rounds more often.
 void attention_prefill(const AttentionArgs& args, SimdLevel level);
 void attention_decode(const DecodeAttentionArgs& args, SimdLevel level);

@@ -7,6 +7,7 @@
 #include "kernels/gemm/rows.h"
 #include "kernels/gemm/sparse/rows.h"
 #include "kernels/kv/rows.h"
+#include "ops/attention_rows.h"
 
 namespace tessera::ops {
 namespace {
@@ -55,6 +56,9 @@ std::vector<RowInfo> all_rows() {
   append(all, "attention", kernels::attention_prefill_rows());
   append(all, "attention", kernels::attention_decode_rows_sm90());
   append(all, "attention", kernels::attention_decode_rows());
+  append(all, "attention", kernels::attention_merge_rows_sm90());
+  append(all, "attention", kernels::attention_merge_rows());
+  append(all, "attention", attention_cascade_rows());
   append_kv(all, &kernels::KvCacheRows::append);
   append_kv(all, &kernels::KvCacheRows::gather);
   append_kv(all, &kernels::KvCacheRows::copy_pages);

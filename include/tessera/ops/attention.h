@@ -1,4 +1,5 @@
-// Attention: whole prompts and chunks of them in any layout, and one new token a sequence.
+// Attention: whole prompts and chunks of them in any layout, the newest tokens of sequences, and
+// one result from those over parts of the keys.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -105,9 +106,45 @@ struct DecodeAttentionArgs {
                         // For the speed on a GPU: no result depends on it
 };
 
+// Attention over all keys, from attention over parts of them that have no key in common:
+//   lse = log(sum over n of exp(part_lses[n])),   out = sum over n of exp(part_lses[n] - lse) *
+//   parts[n]
+// for every token and head, the parts in their order. A part with an lse of -inf has seen no key,
+// and its values do not count; where that is so of all, out is zeros and lse -inf.
+// Accuracy: sums are float, out is rounded once; the parts have been rounded once each before.
+struct MergeAttentionArgs {
+  TensorView parts;  // [num_parts, batch, num_heads, d], or [num_parts, batch, q_len, num_heads,
+                     // d]; f32, f16, bf16; heads may be apart
+  TensorView part_lses;  // f32 [num_parts, batch, num_heads], with q_len behind where parts have it
+  TensorView out;        // a part's shape, dtype of parts
+  TensorView lse = {};   // optional, f32, the shape of a part's
+};
+
+// attention_decode of sequences that begin with the same keys: those are read once for all of them,
+// then each one's own, and both are merged. Every query sees every shared key. The shared ones come
+// in pieces, which are folded in order before the own ones: more pieces keep more of a GPU busy,
+// and those of about a thousand keys are worth their fold. A result depends on how they are cut,
+// and on nothing else beside a sequence's own keys.
+struct CascadeAttentionArgs {
+  // Over the keys behind the shared ones: lengths, lists and the tree count those alone. No window
+  // and no alibi_slopes. q has its tokens evenly apart.
+  DecodeAttentionArgs own;
+  TensorView k_pages;     // shared: [num_pages, page_size, num_kv_heads, head_dim], dtype of q
+  TensorView v_pages;     // like k_pages
+  TensorView page_table;  // i32 [num_pieces, max_pages]; without it piece n is page n
+  TensorView piece_lens;  // i32 [num_pieces], contiguous
+  // Scratch memory, contiguous: a part for each piece and one for the own keys.
+  TensorView parts;      // dtype of q, num_pieces + 1 times q
+  TensorView part_lses;  // f32, one for each head and token of parts
+};
+
 void attention_prefill(const AttentionArgs& args, const Context& ctx = {});
 void attention_decode(const DecodeAttentionArgs& args, const Context& ctx = {});
+void attention_merge(const MergeAttentionArgs& args, const Context& ctx = {});
+void attention_cascade(const CascadeAttentionArgs& args, const Context& ctx = {});
 bool supports(const AttentionArgs& args, const Context& ctx = {});
 bool supports(const DecodeAttentionArgs& args, const Context& ctx = {});
+bool supports(const MergeAttentionArgs& args, const Context& ctx = {});
+bool supports(const CascadeAttentionArgs& args, const Context& ctx = {});
 
 }  // namespace tessera
