@@ -13,8 +13,9 @@ void attention_prefill(const AttentionArgs& args);
 void attention_decode(const DecodeAttentionArgs& args);
 void attention_merge(const MergeAttentionArgs& args);
 
-// By the build for one of simd_levels(); the first two above take the best. From avx2 up all levels give
-// the same bits; the baseline of x86-64 has no fused multiply-add and rounds more often.
+// The first two by the build for one of simd_levels(); above they take the best. From avx2 up all
+// levels give the same bits; the baseline of x86-64 has no fused multiply-add and rounds more
+// often.
 void attention_prefill(const AttentionArgs& args, SimdLevel level);
 void attention_decode(const DecodeAttentionArgs& args, SimdLevel level);
 
