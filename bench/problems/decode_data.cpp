@@ -195,6 +195,9 @@ double score_error(RowKey key, const DecodeOptions& o) {
   if (o.has_softcap)
     error += decode_scalars(o).softcap * (key.in == DType::f32 ? 0x1p-20 : 0x1p-10);
   if (o.has_alibi) error += 0x1p-22 * static_cast<double>(o.kv_len) + 0x1p-15;
+  // Scales by column may be multiplied with the queries and rounded to 11 bits: of a score each of
+  // d terms q * code * scale / sqrt(d), |q| being 0.8 in the mean and code * scale 1.6.
+  if (o.k == KvStored::i4_columns && key.in != DType::f32) error += 1.3 * std::sqrt(d) * 0x1p-12;
   return error;
 }
 

@@ -78,6 +78,7 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.has_longest = get("longest") != 0;
   o.is_normal = fill == Fill::normal;
   o.chooses_one_key = o.has_alibi;
+  if (o.is_paged()) o.shared = std::min(o.shared, o.max_pages());
   if (o.k > KvStored::i4_columns || o.v > KvStored::i4) {
     fail("problem: k is 0 to 6 and v is 0 to 5: plain, e4m3, e5m2, i8, u8, i4, i4 by columns");
   }

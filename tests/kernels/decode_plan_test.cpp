@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "kernels/attention/decode_sm90/plan.h"
+#include "kernels/attention/decode_sm90/stream_plan.h"
 
 namespace tessera::kernels {
 namespace {
@@ -77,6 +80,46 @@ TEST(DecodePlan, LongSequencesAreCutHoweverMany) {
 TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
   EXPECT_EQ(plan_decode({8, 1024, 132, 1, false}), (DecodePlan{DecodeMerge::parts, 1}));
   EXPECT_EQ(plan_decode({0, 0, 132, 1, false}).merge, DecodeMerge::parts);
+}
+
+// Blocks walk over their segments: together they meet every step of every head once, in order, and
+// each head knows the blocks that share it.
+TEST(DecodeStream, EveryStepHasOneBlock) {
+  const std::vector<std::vector<int>> cases = {{1},
+                                               {0},
+                                               {0, 0, 5000},
+                                               {4096, 4096},
+                                               {131072, 1, 33, 0, 700, 64},
+                                               std::vector<int>(1024, 40)};
+  for (const std::vector<int>& lengths : cases) {
+    for (const int num_blocks : {1, 7, 132, 264}) {
+      constexpr int kHeads = 3;
+      const auto count = static_cast<int>(lengths.size());
+      std::vector<int> sums{0};
+      for (const int length : lengths) sums.push_back(sums.back() + streamed_steps(length));
+      const StreamCut cut{int64_t{sums.back()} * kHeads, num_blocks};
+      int64_t next = 0;
+      for (int block = 0; block < num_blocks; ++block) {
+        const int64_t end = cut.begin(block + 1);
+        ASSERT_EQ(cut.begin(block), next);
+        while (next < end) {
+          const StreamSegment part = segment_at(sums.data(), count, kHeads, next, end);
+          const int steps = streamed_steps(lengths[static_cast<size_t>(part.sequence)]);
+          ASSERT_EQ(part.num_steps, steps);
+          ASSERT_LT(part.begin, part.end);
+          ASSERT_LE(part.end, steps);
+          ASSERT_EQ(part.first, int64_t{sums[static_cast<size_t>(part.sequence)]} * kHeads +
+                                    int64_t{part.kv_head} * steps);
+          ASSERT_EQ(part.first + part.begin, next);
+          ASSERT_EQ(cut.block_of(next), block);
+          ASSERT_EQ(part.is_whole(), cut.block_of(part.first) == block &&
+                                         cut.block_of(part.first + steps - 1) == block);
+          next += part.end - part.begin;
+        }
+      }
+      EXPECT_EQ(next, cut.num_steps);
+    }
+  }
 }
 
 }  // namespace

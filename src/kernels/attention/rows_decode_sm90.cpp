@@ -29,6 +29,8 @@ template <>
 struct Stored<KvUint8> : StoredAs<KvFormat::uint8, DType::u8> {};
 template <>
 struct Stored<KvInt4> : StoredAs<KvFormat::int4, DType::i4> {};
+template <>
+struct Stored<KvInt4Columns> : StoredAs<KvFormat::int4_columns, DType::i4> {};
 
 template <class Format, int kD>
 bool accepts(const DecodeAttentionArgs& args) {
@@ -45,28 +47,72 @@ constexpr Row<DecodeAttentionArgs> row(std::string_view label) {
           &accepts<Format, kD>};
 }
 
-constexpr Row<DecodeAttentionArgs> kRows[] = {
-    row<Bf16, KvPlain<Bf16>, 128>("bf16_d128"), row<Bf16, KvPlain<Bf16>, 64>("bf16_d64"),
-    row<Bf16, KvPlain<Bf16>, 96>("bf16_d96"),   row<Bf16, KvPlain<Bf16>, 256>("bf16_d256"),
-    row<Bf16, KvE4m3, 128>("bf16_e4m3_d128"),   row<Bf16, KvE4m3, 64>("bf16_e4m3_d64"),
-    row<Bf16, KvE4m3, 96>("bf16_e4m3_d96"),     row<Bf16, KvE4m3, 256>("bf16_e4m3_d256"),
-    row<Bf16, KvInt8, 128>("bf16_i8_d128"),     row<Bf16, KvInt8, 64>("bf16_i8_d64"),
-    row<Bf16, KvInt8, 96>("bf16_i8_d96"),       row<Bf16, KvInt8, 256>("bf16_i8_d256"),
-    row<Bf16, KvInt4, 128>("bf16_i4_d128"),     row<Bf16, KvInt4, 64>("bf16_i4_d64"),
-    row<Bf16, KvInt4, 256>("bf16_i4_d256"),     row<Bf16, KvE5m2, 128>("bf16_e5m2_d128"),
-    row<Bf16, KvE5m2, 64>("bf16_e5m2_d64"),     row<Bf16, KvUint8, 128>("bf16_u8_d128"),
-    row<Bf16, KvUint8, 64>("bf16_u8_d64"),
+template <class T, int kD>
+bool accepts_streaming(const DecodeAttentionArgs& args) {
+  return accepts<KvPlain<T>, kD>(args) && accepts_decode_streaming(args);
+}
 
-    row<F16, KvPlain<F16>, 128>("f16_d128"),    row<F16, KvPlain<F16>, 64>("f16_d64"),
-    row<F16, KvPlain<F16>, 96>("f16_d96"),      row<F16, KvPlain<F16>, 256>("f16_d256"),
-    row<F16, KvE4m3, 128>("f16_e4m3_d128"),     row<F16, KvE4m3, 64>("f16_e4m3_d64"),
-    row<F16, KvE4m3, 96>("f16_e4m3_d96"),       row<F16, KvE4m3, 256>("f16_e4m3_d256"),
-    row<F16, KvInt8, 128>("f16_i8_d128"),       row<F16, KvInt8, 64>("f16_i8_d64"),
-    row<F16, KvInt8, 96>("f16_i8_d96"),         row<F16, KvInt8, 256>("f16_i8_d256"),
-    row<F16, KvInt4, 128>("f16_i4_d128"),       row<F16, KvInt4, 64>("f16_i4_d64"),
-    row<F16, KvInt4, 256>("f16_i4_d256"),       row<F16, KvE5m2, 128>("f16_e5m2_d128"),
-    row<F16, KvE5m2, 64>("f16_e5m2_d64"),       row<F16, KvUint8, 128>("f16_u8_d128"),
+// Behind rows that take the same, so that these are only found by their names.
+template <class T, int kD>
+constexpr Row<DecodeAttentionArgs> streaming_row(std::string_view label) {
+  return {"attention_decode",
+          Library::sm90,
+          {dtype_of<T>, dtype_of<T>},
+          &launch_decode_streaming<T, KvPlain<T>, kD>,
+          label,
+          &accepts_streaming<T, kD>,
+          false};
+}
+
+constexpr Row<DecodeAttentionArgs> kRows[] = {
+    row<Bf16, KvPlain<Bf16>, 128>("bf16_d128"),
+    row<Bf16, KvPlain<Bf16>, 64>("bf16_d64"),
+    row<Bf16, KvPlain<Bf16>, 96>("bf16_d96"),
+    row<Bf16, KvPlain<Bf16>, 256>("bf16_d256"),
+    row<Bf16, KvE4m3, 128>("bf16_e4m3_d128"),
+    row<Bf16, KvE4m3, 64>("bf16_e4m3_d64"),
+    row<Bf16, KvE4m3, 96>("bf16_e4m3_d96"),
+    row<Bf16, KvE4m3, 256>("bf16_e4m3_d256"),
+    row<Bf16, KvInt8, 128>("bf16_i8_d128"),
+    row<Bf16, KvInt8, 64>("bf16_i8_d64"),
+    row<Bf16, KvInt8, 96>("bf16_i8_d96"),
+    row<Bf16, KvInt8, 256>("bf16_i8_d256"),
+    row<Bf16, KvInt4, 128>("bf16_i4_d128"),
+    row<Bf16, KvInt4, 64>("bf16_i4_d64"),
+    row<Bf16, KvInt4, 256>("bf16_i4_d256"),
+    row<Bf16, KvE5m2, 128>("bf16_e5m2_d128"),
+    row<Bf16, KvE5m2, 64>("bf16_e5m2_d64"),
+    row<Bf16, KvUint8, 128>("bf16_u8_d128"),
+    row<Bf16, KvUint8, 64>("bf16_u8_d64"),
+    row<Bf16, KvInt4Columns, 128>("bf16_i4_columns_d128"),
+    row<Bf16, KvInt4Columns, 64>("bf16_i4_columns_d64"),
+
+    row<F16, KvPlain<F16>, 128>("f16_d128"),
+    row<F16, KvPlain<F16>, 64>("f16_d64"),
+    row<F16, KvPlain<F16>, 96>("f16_d96"),
+    row<F16, KvPlain<F16>, 256>("f16_d256"),
+    row<F16, KvE4m3, 128>("f16_e4m3_d128"),
+    row<F16, KvE4m3, 64>("f16_e4m3_d64"),
+    row<F16, KvE4m3, 96>("f16_e4m3_d96"),
+    row<F16, KvE4m3, 256>("f16_e4m3_d256"),
+    row<F16, KvInt8, 128>("f16_i8_d128"),
+    row<F16, KvInt8, 64>("f16_i8_d64"),
+    row<F16, KvInt8, 96>("f16_i8_d96"),
+    row<F16, KvInt8, 256>("f16_i8_d256"),
+    row<F16, KvInt4, 128>("f16_i4_d128"),
+    row<F16, KvInt4, 64>("f16_i4_d64"),
+    row<F16, KvInt4, 256>("f16_i4_d256"),
+    row<F16, KvE5m2, 128>("f16_e5m2_d128"),
+    row<F16, KvE5m2, 64>("f16_e5m2_d64"),
+    row<F16, KvUint8, 128>("f16_u8_d128"),
     row<F16, KvUint8, 64>("f16_u8_d64"),
+    row<F16, KvInt4Columns, 128>("f16_i4_columns_d128"),
+    row<F16, KvInt4Columns, 64>("f16_i4_columns_d64"),
+
+    streaming_row<Bf16, 128>("bf16_d128_streaming"),
+    streaming_row<Bf16, 64>("bf16_d64_streaming"),
+    streaming_row<F16, 128>("f16_d128_streaming"),
+    streaming_row<F16, 64>("f16_d64_streaming"),
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "kernels/attention/decode_sm90/columns.cuh"
 #include "kernels/attention/decode_sm90/load.cuh"
 #include "kernels/attention/decode_sm90/products.cuh"
 #include "kernels/attention/scores.cuh"
@@ -24,7 +25,9 @@ struct DecodeWarp {
   static constexpr int kBits = K::kBits;
   static constexpr bool kHasLowK = K::kNumScales == 2;
   static constexpr bool kHasLowV = V::kNumScales == 2;
-  static constexpr bool kHasBase = V::value_base(0) != 0;
+  static constexpr bool kHasBase = V::kValueBase != 0;
+  // What a score is worth when it has been finished.
+  static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
   // Weights against a reference that is set anew when they grow beyond the cap, as in prefill. Of
   // codes they are multiplied with the scale of their row, in f16, and boosted so that small ones
   // keep their digits.
@@ -32,13 +35,14 @@ struct DecodeWarp {
   static constexpr float kBoost = kBits == 16 ? 1.0f : 16.0f;
 
   const Sm90DecodeParams& p;
-  HalfRing<Tile>& ring;
+  StepRing<Tile>& ring;
+  Sm90DecodeShared<Tile>& shared;
   int lane;
   KeyRun run;
   int first_row;  // of the queries that share this head's keys
   float scale;    // of scores, to powers of two
   QueryOperands<Tile> q;
-  float q_sum[kTiles][2];  // of a query's elements: what lows of keys are multiplied with
+  float q_sum[kTiles][2];  // of a query's elements, over K::kKeyUnit: for lows and bases of keys
   WarpState<Tile> state;
   float weight_sum[kTiles][4];  // for bases: weights as they were multiplied
   float low[kTiles][2];         // sums of weights times lows of values
@@ -52,14 +56,20 @@ struct DecodeWarp {
     return run.kv_head * p.group + row - token_of(p, row) * p.group;
   }
 
+  // Where query lane / 4 of a tile begins; null: there is none.
+  __device__ const Q* query_of(int t) const {
+    const int row = first_row + 8 * t + lane / 4;
+    if (row >= p.rows) return nullptr;
+    return static_cast<const Q*>(p.q) + run.sequence * p.q_strides.batch +
+           token_of(p, row) * p.q_strides.row + head_of(row) * p.q_strides.head;
+  }
+
   __device__ void load_q() {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      const int row = first_row + 8 * t + lane / 4;
-      const bool is_query = row < p.rows;
-      const Q* from = static_cast<const Q*>(p.q) + run.sequence * p.q_strides.batch;
-      if (is_query) from += token_of(p, row) * p.q_strides.row + head_of(row) * p.q_strides.head;
-      order_q<Tile>(from, lane, q[t]);
+      const Q* query = query_of(t);
+      const bool is_query = query != nullptr;
+      order_q<Tile>(is_query ? query : static_cast<const Q*>(p.q), lane, q[t]);
       float sum = 0;
       TESSERA_UNROLL
       for (int step = 0; step < kD / 16; ++step) {
@@ -68,11 +78,16 @@ struct DecodeWarp {
           uint32_t& word = q[t][step][reg];
           if (!is_query) word = 0;
           const float2 pair = tile::pair_to_floats<Q>(word);
-          if constexpr (!std::is_same_v<Q, T>) word = tile::pack_pair<T>(pair.x, pair.y);
+          // The second eight codes of a step are worth 16 times the first.
+          constexpr bool kIsEven = kBits == 4 && !K::kHasColumns;
+          const float share = kIsEven && reg == 1 ? 0x1p-4f : 1.0f;
+          if constexpr (!std::is_same_v<Q, T> || kIsEven) {
+            word = tile::pack_pair<T>(pair.x * share, pair.y * share);
+          }
           sum += pair.x + pair.y;
         }
       }
-      if constexpr (kHasLowK) spread(sum, q_sum[t]);
+      if constexpr (kHasLowK || K::kKeyBase != 0) spread(sum / K::kKeyUnit, q_sum[t]);
       if constexpr (Tile::kIsGeneral) find_seen(t);
     }
   }
@@ -101,9 +116,9 @@ struct DecodeWarp {
     float scale[4], low[4];
   };
   template <int kNumScales>
-  __device__ __forceinline__ RowScales row_scales() const {
+  __device__ __forceinline__ RowScales row_scales(uint32_t scales) const {
     RowScales s;
-    const uint32_t at = ring.scales() + 2 * kNumScales * (lane / 4);
+    const uint32_t at = scales + 2 * kNumScales * (lane / 4);
     TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) {
       uint32_t word = tile::ptx::load_shared(at + 16 * kNumScales * i -
@@ -119,7 +134,7 @@ struct DecodeWarp {
   // Products become scores in powers of two before the scale, -inf where a query does not see.
   __device__ __forceinline__ void finish_scores(float (&x)[2][kTiles][4], int step) const {
     if constexpr (K::kNumScales > 0) {
-      const RowScales rows = row_scales<K::kNumScales>();
+      const RowScales rows = row_scales<K::kNumScales>(ring.key_scales());
       TESSERA_UNROLL
       for (int box = 0; box < 2; ++box) {
         TESSERA_UNROLL
@@ -127,7 +142,7 @@ struct DecodeWarp {
           TESSERA_UNROLL
           for (int i = 0; i < 4; ++i) {
             const int key = 2 * box + i / 2;
-            if constexpr (kBits == 4) {
+            if constexpr (K::kKeyBase != 0) {
               x[box][t][i] = fmaf(-K::kKeyBase, q_sum[t][i % 2], x[box][t][i]);
             }
             x[box][t][i] *= rows.scale[key];
@@ -179,7 +194,8 @@ struct DecodeWarp {
   }
 
   __device__ float scale_of_k() const {
-    return p.k_head_scales == nullptr ? 1.0f : p.k_head_scales[run.kv_head * p.k_head_scale_step];
+    if (p.k_head_scales == nullptr) return kScoreUnit;
+    return p.k_head_scales[run.kv_head * p.k_head_scale_step];
   }
 
   __device__ __forceinline__ void exponentiate(const float (&x)[2][kTiles][4],
@@ -237,7 +253,7 @@ struct DecodeWarp {
                                        int step) {
     RowScales rows;
     if constexpr (V::kNumScales > 0) {
-      rows = row_scales<V::kNumScales>();
+      rows = row_scales<V::kNumScales>(ring.value_scales());
       if (step * kStepKeys < run.first_key || (step + 1) * kStepKeys > run.len) {
         TESSERA_UNROLL
         for (int i = 0; i < 4; ++i) {
@@ -284,19 +300,33 @@ struct DecodeWarp {
     for (int i = lane; i < kStepKeys * kRowChunks; i += 32) {
       const int row = i / kRowChunks;
       if (row >= first && row < end) continue;
-      const uint32_t at = ring.half() + row / kBoxKeys * Tile::kBoxBytes;
+      const uint32_t at = ring.values() + row / kBoxKeys * Tile::kBoxBytes;
       tile::ptx::store_shared(at + place<Tile>(row % kBoxKeys, i % kRowChunks), uint4{});
     }
     __syncwarp();
     tile::ptx::fence_proxy_async_shared();  // the copy engine writes here next
   }
 
+  __device__ __forceinline__ void multiply(float (&x)[2][kTiles][4], int step) {
+    if constexpr (!K::kHasColumns) {
+      multiply_keys<Tile>(ring.keys(), lane, q, x);
+    } else if ((step + 1) * kStepKeys < run.len) {
+      multiply_columns<Tile>(ring.keys(), ring.key_scales(), lane, q, x);
+    } else {
+      const Q* queries[kTiles];
+      TESSERA_UNROLL
+      for (int t = 0; t < kTiles; ++t) queries[t] = query_of(t);
+      tile::ptx::mbarrier_wait(tile::ptx::shared_address(&shared.tail_full), 0);
+      multiply_tail<Q, Tile>(tile::ptx::shared_address(shared.tail), lane, queries, x);
+    }
+  }
+
   __device__ __forceinline__ void take_step(int step) {
     float x[2][kTiles][4], y[2][kTiles][4], sums[kTiles][2];
-    ring.wait();
-    multiply_keys<Tile>(ring.half(), lane, q, x);
+    ring.wait_for_keys();
+    multiply(x, step);
     finish_scores(x, step);
-    ring.template next<false>(step);
+    ring.leave_keys(step);
     exponentiate(x, y, sums);
     bool is_too_large = false;
     TESSERA_UNROLL
@@ -312,12 +342,12 @@ struct DecodeWarp {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) state.sum[t][j] += sums[t][j];
     }
-    ring.wait();
+    ring.wait_for_values();
     uint32_t weights[2][kTiles][2];
     pack(y, weights, step);
     clear_values(step);
-    multiply_values<Tile>(ring.half(), lane, weights, state, weight_sum);
-    ring.template next<true>(step);
+    multiply_values<Tile>(ring.values(), lane, weights, state, weight_sum);
+    ring.leave_values(step);
   }
 
   __device__ __forceinline__ void clear() {
@@ -359,13 +389,16 @@ struct DecodeWarp {
           state.sum[t][j] += __shfl_xor_sync(~0u, state.sum[t][j], lanes);
           if constexpr (kHasLowV) low[t][j] += __shfl_xor_sync(~0u, low[t][j], lanes);
         }
-        if constexpr (kHasBase) {
+        if constexpr (V::value_unit(0) != 1) {
+          float offset = kHasLowV ? low[t][j] * kBoost : 0.0f;
+          if constexpr (kHasBase) offset = fmaf(-V::kValueBase, weight_sum[t][j], offset);
           TESSERA_UNROLL
-          for (int upper = 0; upper < 2; ++upper) {
-            float offset = -V::value_base(upper) * weight_sum[t][j];
-            if constexpr (kHasLowV) offset = fmaf(low[t][j], kBoost, offset);
+          for (int d = 0; d < kD / 16; ++d) {
             TESSERA_UNROLL
-            for (int d = 0; d < kD / 16; ++d) state.o[t][d][2 * upper + j] += offset;
+            for (int upper = 0; upper < 2; ++upper) {
+              float& o = state.o[t][d][2 * upper + j];
+              o = fmaf(o, V::value_unit(upper), offset);
+            }
           }
         }
       }

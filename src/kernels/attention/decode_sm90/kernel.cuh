@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
     tile::ptx::prefetch_tensormap(&p.k);
     tile::ptx::prefetch_tensormap(&p.v);
   }
-  HalfRing<Tile> ring(p, shared, warp, lane);
+  StepRing<Tile> ring(p, shared, warp, lane);
   // Groups of rows are rare, and a division takes as long as a launch.
   const int z = static_cast<int>(blockIdx.z);
   const bool is_one_group = p.num_row_groups == 1;
@@ -73,9 +73,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
                    .begin = step_of(mine.first),
                    .end = step_of(mine.first + mine.count)};
   ring.start(run);
+  if constexpr (Tile::K::kHasColumns) start_tail<Q>(p, shared, run, lane);
   tile::release_next(Sm90{});
 
-  DecodeWarp<Q, Tile> w{p, ring, lane, run, unit.first_row};
+  DecodeWarp<Q, Tile> w{p, ring, shared, lane, run, unit.first_row};
   w.scale = Tile::kIsGeneral ? kLog2e : p.scores.scale * kLog2e * w.scale_of_k();
   w.load_q();
   w.clear();

@@ -13,19 +13,33 @@ namespace tessera::kernels {
 // `T` is the type of products. Two forms of what ldmatrix brings are taken apart: words along a
 // row, and words that hold two rows (a transposed load), with 16 bits of each.
 //
-// Integer codes stay where they are in a word and get an exponent above them: the half so made is
-// base + code. Of keys the base is taken off each, or is little beside a sum of codes. Of values it
-// is taken off sums: base times the sum of the weights.
+// Integer codes stay where they are in a word, and the other bits of a half become 0. What is left
+// has no exponent: a subnormal half, code times 2^-24, or times 2^-20 where four bits lie above
+// four others. Products of halves are exact in float, so that nothing is lost: a sum is worth
+// 1 / unit of what it would be, and is multiplied once. A code with a sign is stored as 128 more;
+// that base is taken off sums: 128 times the sum of the queries' elements, or of the weights.
+//
 // key_operand and value_operand give the A operand of step i of those that four registers of
-// ldmatrix hold: 1 step of 16-bit elements, 2 of bytes, 4 of four bits.
+// ldmatrix hold: 1 step of 16-bit elements, 2 of bytes, 4 of four bits. In a step of four-bit keys
+// the second eight elements are worth 16 times the first: queries make up for it (order_q).
 using Operand = uint32_t[4];
 
+inline constexpr float kSubnormalUnit = 0x1p24f;
+
+// What the sums of most formats are worth.
+struct PlainUnits {
+  static constexpr float kKeyUnit = 1;
+  static constexpr float kKeyBase = 0;  // in codes
+  static constexpr float kValueBase = 0;
+  static constexpr bool kHasColumns = false;  // keys with a scale and a low for each column
+  static constexpr float value_unit(int) { return 1; }
+};
+
 template <class T_>
-struct KvPlain {
+struct KvPlain : PlainUnits {
   using T = T_;
   static constexpr int kBits = 16;
   static constexpr int kNumScales = 0;  // f16 values beside each row
-  static constexpr float value_base(int) { return 0; }
 
   static __device__ __forceinline__ void key_operand(const Operand& r, int, Operand& a) {
     TESSERA_UNROLL
@@ -49,57 +63,46 @@ struct ByteOperands {
   }
 };
 
-// A byte under the upper byte of 1024: 1024 + byte.
-inline constexpr uint32_t kHalves1024 = 0x64006400u;
-
-// PTX: sub.f16x2.
-__device__ __forceinline__ uint32_t sub_halves(uint32_t x, uint32_t y) {
-  uint32_t z;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
-  return z;
-}
-
-struct KvUint8 : ByteOperands<KvUint8> {
+struct ByteCodes : PlainUnits {
   using T = F16;
   static constexpr int kBits = 8;
+  static constexpr float kKeyUnit = kSubnormalUnit;
+  static constexpr float value_unit(int) { return kSubnormalUnit; }
+};
+
+struct KvUint8 : ByteCodes, ByteOperands<KvUint8> {
   static constexpr int kNumScales = 2;
-  static constexpr float value_base(int) { return 1024; }
 
   // Codes 0 and 1 of a word, and 2 and 3.
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
-    low = sub_halves(__byte_perm(word, kHalves1024, 0x5150), kHalves1024);
-    high = sub_halves(__byte_perm(word, kHalves1024, 0x5352), kHalves1024);
+    low = __byte_perm(word, 0, 0x4140);
+    high = __byte_perm(word, 0, 0x4342);
   }
-  // The first code of each row, and the second, with the base.
+  // The first code of each row, and the second.
   static __device__ __forceinline__ void across(uint32_t word, uint32_t& first, uint32_t& second) {
-    first = __byte_perm(word, kHalves1024, 0x5250);
-    second = __byte_perm(word, kHalves1024, 0x5351);
+    first = __byte_perm(word, 0, 0x4240);
+    second = __byte_perm(word, 0, 0x4341);
   }
 };
 
 // 128 more than the code, as a byte without a sign.
-struct KvInt8 : ByteOperands<KvInt8> {
-  using T = F16;
-  static constexpr int kBits = 8;
+struct KvInt8 : ByteCodes, ByteOperands<KvInt8> {
   static constexpr int kNumScales = 1;
-  static constexpr float value_base(int) { return 1152; }
-  static constexpr uint32_t kHalves1152 = 0x64806480u;
+  static constexpr float kKeyBase = 128;
+  static constexpr float kValueBase = 128;
 
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
-    const uint32_t biased = word ^ 0x80808080u;
-    low = sub_halves(__byte_perm(biased, kHalves1024, 0x5150), kHalves1152);
-    high = sub_halves(__byte_perm(biased, kHalves1024, 0x5352), kHalves1152);
+    KvUint8::along(word ^ 0x80808080u, low, high);
   }
   static __device__ __forceinline__ void across(uint32_t word, uint32_t& first, uint32_t& second) {
     KvUint8::across(word ^ 0x80808080u, first, second);
   }
 };
 
-struct KvE4m3 : ByteOperands<KvE4m3> {
+struct KvE4m3 : PlainUnits, ByteOperands<KvE4m3> {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
-  static constexpr float value_base(int) { return 0; }
 
   // PTX: cvt.rn.f16x2.e4m3x2.
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
@@ -114,11 +117,10 @@ struct KvE4m3 : ByteOperands<KvE4m3> {
 };
 
 // The upper byte of a half.
-struct KvE5m2 : ByteOperands<KvE5m2> {
+struct KvE5m2 : PlainUnits, ByteOperands<KvE5m2> {
   using T = F16;
   static constexpr int kBits = 8;
   static constexpr int kNumScales = 0;
-  static constexpr float value_base(int) { return 0; }
 
   static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
     low = __byte_perm(word, 0, 0x1404);
@@ -130,43 +132,27 @@ struct KvE5m2 : ByteOperands<KvE5m2> {
   }
 };
 
-// PTX: lop3, (word & mask) | bits. Written out, as the compiler makes two instructions of it.
-__device__ __forceinline__ uint32_t and_or(uint32_t word, uint32_t mask, uint32_t bits) {
-  uint32_t result;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
-  return result;
-}
-
-struct KvInt4 {
+struct KvInt4 : PlainUnits {
   using T = F16;
   static constexpr int kBits = 4;
   static constexpr int kNumScales = 2;
-  // Codes 0 and 4, 1 and 5, 2 and 6, 3 and 7 of a word: along a row, or one of each of two rows.
-  // Bits 4 to 7 of 64 are worth 1 to 8, the lowest four of 1024 are.
-  static constexpr uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u, kHalves64 = 0x54005400u;
+  static constexpr float kKeyUnit = kSubnormalUnit;
+  static constexpr float value_unit(int i) { return i % 2 == 0 ? kSubnormalUnit : 0x1p20f; }
 
-  // All with a base of 64, which is little beside a sum of codes.
-  static constexpr float kKeyBase = 64;
-  static __device__ __forceinline__ void take_keys_apart(uint32_t word, uint32_t (&pairs)[4]) {
-    pairs[0] = and_or(word << 4, kOdd, kHalves64);
-    pairs[1] = and_or(word, kOdd, kHalves64);
-    pairs[2] = and_or(word >> 4, kOdd, kHalves64);
-    pairs[3] = and_or(word >> 8, kOdd, kHalves64);
-  }
-  // Even ones with a base of 1024, odd ones of 64: two shifts fewer.
-  static constexpr float value_base(int i) { return i % 2 == 0 ? 1024 : 64; }
-  static __device__ __forceinline__ void take_values_apart(uint32_t word, uint32_t (&pairs)[4]) {
+  // Codes 0 and 4, 1 and 5, 2 and 6, 3 and 7 of a word: along a row, or one of each of two rows.
+  static __device__ __forceinline__ void take_apart(uint32_t word, uint32_t (&pairs)[4]) {
+    constexpr uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u;
     const uint32_t upper = word >> 8;
-    pairs[0] = and_or(word, kEven, kHalves1024);
-    pairs[1] = and_or(word, kOdd, kHalves64);
-    pairs[2] = and_or(upper, kEven, kHalves1024);
-    pairs[3] = and_or(upper, kOdd, kHalves64);
+    pairs[0] = word & kEven;
+    pairs[1] = word & kOdd;
+    pairs[2] = upper & kEven;
+    pairs[3] = upper & kOdd;
   }
 
   static __device__ __forceinline__ void key_operand(const Operand& r, int i, Operand& a) {
     uint32_t upper[4], lower[4];
-    take_keys_apart(r[i / 2 * 2], upper);
-    take_keys_apart(r[i / 2 * 2 + 1], lower);
+    take_apart(r[i / 2 * 2], upper);
+    take_apart(r[i / 2 * 2 + 1], lower);
     a[0] = upper[i % 2 * 2];
     a[1] = lower[i % 2 * 2];
     a[2] = upper[i % 2 * 2 + 1];
@@ -174,13 +160,29 @@ struct KvInt4 {
   }
   static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
     uint32_t upper[4], lower[4];
-    take_values_apart(r[i / 2 * 2], upper);
-    take_values_apart(r[i / 2 * 2 + 1], lower);
+    take_apart(r[i / 2 * 2], upper);
+    take_apart(r[i / 2 * 2 + 1], lower);
     a[0] = upper[i % 2 * 2];
     a[1] = upper[i % 2 * 2 + 1];
     a[2] = lower[i % 2 * 2];
     a[3] = lower[i % 2 * 2 + 1];
   }
+};
+
+// Keys of 32 tokens share a scale and a low for each column: a step of keys. Values are KvInt4.
+struct KvInt4Columns : KvInt4 {
+  static constexpr int kNumScales = 0;
+  static constexpr bool kHasColumns = true;
+};
+
+// The format of values that goes with one of keys.
+template <class K>
+struct ValuesBeside {
+  using Format = K;
+};
+template <>
+struct ValuesBeside<KvInt4Columns> {
+  using Format = KvInt4;
 };
 
 }  // namespace tessera::kernels

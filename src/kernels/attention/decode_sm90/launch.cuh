@@ -32,13 +32,18 @@ CUtensorMap page_map(const TensorView& pages, int box_rows) {
        .swizzle = Tile::kSwizzle});
 }
 
-inline RowScaleParams row_scale_params(const TensorView& scales) {
-  return {scales.data, scales.rank == 4 ? scales.stride(0) : 0,
-          scales.rank == 4 ? scales.stride(2) : 0};
+// Of rows ([page, row, head, n]), or of columns ([page, 32 rows, head, column, 2]).
+inline ScaleParams scale_params(const TensorView& scales) {
+  if (scales.rank < 4) return {};
+  return {.data = scales.as<char>(),
+          .head = 2 * scales.stride(2),
+          .page = static_cast<uint32_t>(2 * scales.stride(0)),
+          .group = scales.rank == 5 ? static_cast<uint32_t>(2 * scales.stride(1)) : 0};
 }
 
-inline int64_t q_len_of_decode(const DecodeAttentionArgs& args) {
-  return args.q.rank == 4 ? args.q.size(1) : 1;
+inline TailParams tail_params(const PagedKv& kv) {
+  return {kv.k_tail.data, kv.tails.as<int32_t>(), kv.k_tail.stride(0), kv.k_tail.stride(1),
+          kv.k_tail.stride(2)};
 }
 
 // Longest sequence a call may have: what the caller says, or what there is room for.
@@ -77,10 +82,12 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
   p.table_stride = is_paged ? kv.page_table.stride(0) : 0;
   p.log2_boxes_per_page =
       is_paged ? std::countr_zero(static_cast<uint64_t>(page_size / kBoxKeys)) : 0;
+  p.box_mask = is_paged ? (1 << p.log2_boxes_per_page) - 1 : ~0;
   p.tree = args.tree.as<int32_t>();
-  if constexpr (Tile::K::kNumScales > 0) {
-    p.k_scales = row_scale_params(kv.k_scales);
-    p.v_scales = row_scale_params(kv.v_scales);
+  if constexpr (Tile::K::kHasColumns) p.k_tail = tail_params(kv);
+  if constexpr (Tile::V::kNumScales > 0) {
+    p.k_scales = scale_params(kv.k_scales);
+    p.v_scales = scale_params(kv.v_scales);
   } else {
     p.k_head_scales = kv.k_scales.as<float>();
     p.v_head_scales = kv.v_scales.as<float>();
@@ -92,6 +99,7 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
   p.group = static_cast<int>(args.q.size(-2)) / p.num_kv_heads;
   p.inverse_group = static_cast<uint32_t>(((1 << kInverseBits) + p.group - 1) / p.group);
   p.rows = p.group * p.q_len;
+  p.num_sequences = static_cast<int>(args.q.size(0));
   p.num_row_groups = (p.rows + Tile::kRows - 1) / Tile::kRows;
   p.window = bounded(args.window == 0 ? -1 : args.window);
   p.scores.scale =
@@ -124,12 +132,6 @@ void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Co
   launch(&attention_decode_sm90_kernel<Q, Tile, kCluster>, shape, p, ctx);
 }
 
-// Whether every query sees all keys of its sequence and nothing happens to a score but its scale.
-inline bool is_plain(const DecodeAttentionArgs& args) {
-  return q_len_of_decode(args) == 1 && args.window == 0 && args.softcap == 0.0f &&
-         args.alibi_slopes.data == nullptr && args.tree.data == nullptr;
-}
-
 // Kernels that fold over a cluster are compiled where they are met most.
 template <class Format, int kD>
 inline constexpr bool kHasClusters = (kD == 64 || kD == 128) && !std::is_same_v<Format, KvE5m2> &&
@@ -138,9 +140,10 @@ inline constexpr bool kHasClusters = (kD == 64 || kD == 128) && !std::is_same_v<
 template <class Q, class Format, int kD>
 void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   if (args.q.num_elements() == 0) return;
-  using General = DecodeTile<Format, Format, kD, kD <= 128 ? 2 : 1, kD <= 128 ? 8 : 4, true>;
+  using Values = typename ValuesBeside<Format>::Format;
+  using General = DecodeTile<Format, Values, kD, kD <= 128 ? 2 : 1, kD <= 128 ? 8 : 4, true>;
   constexpr int kWarps = kD <= 128 ? 8 : 4;
-  using Tile = DecodeTile<Format, Format, kD, 1, kWarps, false>;
+  using Tile = DecodeTile<Format, Values, kD, 1, kWarps, false>;
   const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
   const bool is_general = !is_plain(args) || group > Tile::kRows;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
@@ -153,7 +156,7 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
   if constexpr (kHasClusters<Format, kD>) {
-    using Small = DecodeTile<Format, Format, kD, 1, 4, false>;
+    using Small = DecodeTile<Format, Values, kD, 1, 4, false>;
     if (plan.merge == DecodeMerge::pair) return launch_decode<Q, Tile, 2>(p, args, ctx);
     if (plan.merge == DecodeMerge::few_units) {
       return launch_decode<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);

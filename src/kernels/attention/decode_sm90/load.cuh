@@ -1,5 +1,5 @@
-// A warp's ring of halves: the keys of a step, then its values, brought by the copy engine as long
-// as there is room.
+// A warp's ring of slots: the keys of a step, then its values, or both at once, brought by the copy
+// engine as long as there is room.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,11 +19,13 @@ struct alignas(1024) Sm90DecodeShared {
   static constexpr int kPitch = Tile::kD + 4;  // so that rows start in different banks
   static constexpr int kScaleSlot = std::max(Tile::kScaleBytes, 16);
   union {
-    char halves[Tile::kWarps][Tile::kDepth][Tile::kHalfBytes];
+    char slots[Tile::kWarps][Tile::kDepth][Tile::kSlotBytes];
     float o[Tile::kWarps][Tile::kRows][kPitch];
   };
   alignas(16) char scales[Tile::kWarps][Tile::kDepth][kScaleSlot];
+  alignas(16) char tail[std::max(Tile::kTailBytes, 16)];
   uint64_t full[Tile::kWarps][Tile::kDepth];
+  uint64_t tail_full;
   float reference[Tile::kWarps][Tile::kRows];
   float sum[Tile::kWarps][Tile::kRows];
   float2 node[Tile::kRows];  // reference and sum over the block
@@ -45,154 +47,242 @@ struct KeyRun {
   int begin, end;  // steps
 };
 
-// Where the pages of a run lie: each lane knows one box's, 32 ahead of the first in use.
+// Where the pages of a run lie: each lane knows one box's, 32 ahead of the first in use. Without
+// pages all know the sequence's own.
 class PageCursor {
  public:
   __device__ void start(const Sm90DecodeParams& p, const KeyRun& run, int lane) {
-    table_ = p.page_table == nullptr ? nullptr : p.page_table + run.sequence * p.table_stride;
-    shift_ = p.log2_boxes_per_page;
     base_ = 2 * run.begin;
     end_ = min((run.len + kBoxKeys - 1) / kBoxKeys, 2 * run.end);
     // A long box has both halves of a step in one page, which holds a key that is seen.
     first_ = p.has_long_boxes ? 2 * (run.first_key / kStepKeys) : run.first_key / kBoxKeys;
-    sequence_ = run.sequence;
+    pages_ = next_pages_ = run.sequence;
+    table_ = p.page_table == nullptr ? nullptr : p.page_table + run.sequence * p.table_stride;
     if (table_ == nullptr) return;
-    pages_ = look_up(base_ + lane);
-    next_pages_ = look_up(base_ + 32 + lane);
+    pages_ = look_up(p, base_ + lane);
+    next_pages_ = look_up(p, base_ + 32 + lane);
   }
   // Boxes are asked for in order. Every lane calls.
-  __device__ __forceinline__ void move_to(int box, int lane) {
-    if (table_ == nullptr || box < base_ + 32) return;
+  __device__ __forceinline__ void move_to(const Sm90DecodeParams& p, int box, int lane) {
+    if (box < base_ + 32) return;
     base_ += 32;
     pages_ = next_pages_;
-    next_pages_ = look_up(base_ + 32 + lane);
+    if (table_ != nullptr) next_pages_ = look_up(p, base_ + 32 + lane);
   }
   __device__ __forceinline__ int page(int box) const {
-    return table_ == nullptr ? sequence_ : __shfl_sync(~0u, pages_, box - base_);
-  }
-  __device__ __forceinline__ int row(int box) const {
-    return kBoxKeys * (table_ == nullptr ? box : box & ((1 << shift_) - 1));
+    return __shfl_sync(~0u, pages_, box - base_);
   }
   // Whether a query sees keys there. Pages behind or before these may be another sequence's.
   __device__ __forceinline__ bool has(int box) const { return box >= first_ && box < end_; }
 
  private:
-  __device__ int look_up(int box) const { return has(box) ? table_[box >> shift_] : 0; }
+  __device__ int look_up(const Sm90DecodeParams& p, int box) const {
+    return has(box) ? table_[box >> p.log2_boxes_per_page] : 0;
+  }
 
   const int32_t* table_;
-  int shift_;
   int base_;  // whose page lane 0 knows
   int first_, end_;
-  int sequence_;
   int pages_, next_pages_;
 };
 
 template <class Tile>
-class HalfRing {
+class StepRing {
  public:
   static constexpr int kDepth = Tile::kDepth;
+  static constexpr int kScaleSlot = Sm90DecodeShared<Tile>::kScaleSlot;
 
-  __device__ HalfRing(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared, int warp, int lane)
+  __device__ StepRing(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared, int warp, int lane)
       : p_(p),
-        halves_(tile::ptx::shared_address(shared.halves[warp])),
+        slots_(tile::ptx::shared_address(shared.slots[warp])),
         scales_(tile::ptx::shared_address(shared.scales[warp])),
         full_(tile::ptx::shared_address(shared.full[warp])),
         lane_(lane) {
-    if (lane == 0) {
+    init_barriers<false>();
+  }
+
+  // All that was loaded has been read: for another run.
+  __device__ void reset() { init_barriers<true>(); }
+
+  // Fills the ring with the first slots of a run.
+  __device__ void start(const KeyRun& run) {
+    run_ = run;
+    cursor_.start(p_, run, lane_);
+    k_scales_ = p_.k_scales.data + run.kv_head * p_.k_scales.head;
+    v_scales_ = p_.v_scales.data + run.kv_head * p_.v_scales.head;
+    slot_ = 0;
+    parity_ = 0;
+    if constexpr (Tile::kIsJoint) {
+#pragma unroll 1
+      for (int i = 0; i < kDepth; ++i) load<true, true>(run.begin + i, i);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i + 1 < kDepth; i += 2) {
+        load<true, false>(run.begin + i / 2, i);
+        load<false, true>(run.begin + i / 2, i + 1);
+      }
+      if constexpr (kDepth % 2 != 0) load<true, false>(run.begin + kDepth / 2, kDepth - 1);
+    }
+  }
+
+  __device__ __forceinline__ void wait_for_keys() const { wait(); }
+  __device__ __forceinline__ void wait_for_values() const {
+    if constexpr (!Tile::kIsJoint) wait();
+  }
+  __device__ __forceinline__ uint32_t keys() const { return slots_ + slot_ * Tile::kSlotBytes; }
+  __device__ __forceinline__ uint32_t values() const {
+    return keys() + (Tile::kIsJoint ? Tile::kHalfBytes : 0);
+  }
+  __device__ __forceinline__ uint32_t key_scales() const { return scales_ + slot_ * kScaleSlot; }
+  __device__ __forceinline__ uint32_t value_scales() const {
+    return key_scales() + (Tile::kIsJoint ? Tile::kKeyScaleBytes : 0);
+  }
+
+  // The keys of `step` have been read by every lane: their place takes what comes kDepth slots
+  // later. And its values.
+  __device__ __forceinline__ void leave_keys(int step) {
+    if constexpr (!Tile::kIsJoint) leave<false>(step);
+  }
+  __device__ __forceinline__ void leave_values(int step) { leave<true>(step); }
+
+ private:
+  template <bool kAreInUse>
+  __device__ __forceinline__ void init_barriers() {
+    if (lane_ == 0) {
       TESSERA_UNROLL
-      for (int i = 0; i < kDepth; ++i) tile::ptx::mbarrier_init(full_ + 8 * i, 1);
+      for (int i = 0; i < kDepth; ++i) {
+        if constexpr (kAreInUse) tile::ptx::mbarrier_inval(full_ + 8 * i);
+        tile::ptx::mbarrier_init(full_ + 8 * i, 1);
+      }
       tile::ptx::fence_mbarrier_init();
     }
     __syncwarp();
   }
 
-  // Fills the ring with the first halves of a run.
-  __device__ void start(const KeyRun& run) {
-    run_ = run;
-    cursor_.start(p_, run, lane_);
-#pragma unroll 1
-    for (int i = 0; i + 1 < kDepth; i += 2) {
-      load<false>(run.begin + i / 2, i);
-      load<true>(run.begin + i / 2, i + 1);
-    }
-    if constexpr (kDepth % 2 != 0) load<false>(run.begin + kDepth / 2, kDepth - 1);
-    slot_ = 0;
-    parity_ = 0;
-  }
-
   __device__ __forceinline__ void wait() const {
     tile::ptx::mbarrier_wait(full_ + 8 * slot_, parity_);
   }
-  __device__ __forceinline__ uint32_t half() const { return halves_ + slot_ * Tile::kHalfBytes; }
-  __device__ __forceinline__ uint32_t scales() const {
-    return scales_ + slot_ * Sm90DecodeShared<Tile>::kScaleSlot;
-  }
 
-  // The keys (kIsV: values) of `step` have been read by every lane: their place takes the half that
-  // comes kDepth later.
-  template <bool kIsV>
-  __device__ __forceinline__ void next(int step) {
+  template <bool kAreValues>
+  __device__ __forceinline__ void leave(int step) {
     __syncwarp();
-    constexpr int kIndex = kDepth + (kIsV ? 1 : 0);
-    load<kIndex % 2 != 0>(step + kIndex / 2, slot_);
+    if constexpr (Tile::kIsJoint) {
+      load<true, true>(step + kDepth, slot_);
+    } else {
+      constexpr int kIndex = kDepth + (kAreValues ? 1 : 0);
+      load<kIndex % 2 == 0, kIndex % 2 != 0>(step + kIndex / 2, slot_);
+    }
     if (++slot_ == kDepth) {
       slot_ = 0;
       parity_ ^= 1;
     }
   }
 
- private:
-  template <bool kIsV>
+  // Keys of a step, its values, or both, into a slot.
+  template <bool kKeys, bool kValues>
   __device__ __forceinline__ void load(int step, int slot) {
     if (step >= run_.end) return;
     const int first = 2 * step;
-    if constexpr (!kIsV) cursor_.move_to(first, lane_);
-    constexpr int kNumScales = kIsV ? Tile::V::kNumScales : Tile::K::kNumScales;
-    constexpr uint32_t kBytes = Tile::kBoxBytes + kBoxKeys * 2 * kNumScales;
+    if constexpr (kKeys) cursor_.move_to(p_, first, lane_);
+    constexpr int kColumnBytes = kKeys && Tile::K::kHasColumns ? Tile::kKeyScaleBytes : 0;
+    constexpr uint32_t kBoxBytes =
+        ((kKeys ? 1 : 0) + (kValues ? 1 : 0)) * Tile::kBoxBytes +
+        kBoxKeys * 2 * ((kKeys ? Tile::K::kNumScales : 0) + (kValues ? Tile::V::kNumScales : 0));
     const uint32_t barrier = full_ + 8 * slot;
     const int page = cursor_.page(first);
     if constexpr (Tile::kPanels == 1) {
       if (p_.has_long_boxes) {
         if (!tile::ptx::elect_sync()) return;
-        tile::ptx::mbarrier_arrive_expect_tx(barrier, 2 * kBytes);
-        load_box<kIsV, 2>(page, cursor_.row(first), slot, 0, barrier);
+        tile::ptx::mbarrier_arrive_expect_tx(barrier, 2 * kBoxBytes + kColumnBytes);
+        load_boxes<kKeys, kValues, 2 * kBoxKeys>(page, first, slot, 0, barrier);
+        if constexpr (kColumnBytes > 0) load_columns(page, first, slot, barrier);
         return;
       }
     }
     const int second_page = cursor_.page(first + 1);
     if (!tile::ptx::elect_sync()) return;
     const bool has_first = cursor_.has(first), has_second = cursor_.has(first + 1);
-    tile::ptx::mbarrier_arrive_expect_tx(barrier, has_first && has_second ? 2 * kBytes : kBytes);
-    if (has_first) load_box<kIsV, 1>(page, cursor_.row(first), slot, 0, barrier);
-    if (has_second) load_box<kIsV, 1>(second_page, cursor_.row(first + 1), slot, 1, barrier);
+    tile::ptx::mbarrier_arrive_expect_tx(
+        barrier, (has_first && has_second ? 2 * kBoxBytes : kBoxBytes) + kColumnBytes);
+    if (has_first) load_boxes<kKeys, kValues, kBoxKeys>(page, first, slot, 0, barrier);
+    if (has_second) load_boxes<kKeys, kValues, kBoxKeys>(second_page, first + 1, slot, 1, barrier);
+    if constexpr (kColumnBytes > 0) load_columns(page, first, slot, barrier);
   }
 
-  template <bool kIsV, int kBoxes>
-  __device__ __forceinline__ void load_box(int page, int row, int slot, int box, uint32_t barrier) {
-    const CUtensorMap* map = kIsV ? &p_.v : &p_.k;
+  // What the maps' boxes hold, 16 rows or 32, to half `half` of a slot.
+  template <bool kKeys, bool kValues, int kRows>
+  __device__ __forceinline__ void load_boxes(int page, int box, int slot, int half,
+                                             uint32_t barrier) {
     // Made anew each time: two registers for all of the kernel are worth more.
     const tile::ptx::CachePolicy policy = tile::ptx::createpolicy_evict_first();
-    const uint32_t to = halves_ + slot * Tile::kHalfBytes + box * Tile::kBoxBytes;
-    tile::ptx::tensor_load(to, map, tile::ptx::Coord<5>{{0, row, 0, run_.kv_head, page}}, barrier,
-                           policy);
-    constexpr int kNumScales = kIsV ? Tile::V::kNumScales : Tile::K::kNumScales;
-    if constexpr (kNumScales > 0) {
-      const RowScaleParams& scales = kIsV ? p_.v_scales : p_.k_scales;
-      constexpr int kBytes = kBoxKeys * 2 * kNumScales;
-      const char* from = static_cast<const char*>(scales.data) +
-                         2 * (page * scales.page + run_.kv_head * scales.head + row * kNumScales);
-      tile::ptx::bulk_load(scales_ + slot * Sm90DecodeShared<Tile>::kScaleSlot + box * kBytes, from,
-                           kBoxes * kBytes, barrier, policy);
+    const int row = kBoxKeys * (box & p_.box_mask);
+    const uint32_t to = slots_ + slot * Tile::kSlotBytes + half * Tile::kBoxBytes;
+    const tile::ptx::Coord<5> at{{0, row, 0, run_.kv_head, page}};
+    if constexpr (kKeys) {
+      tile::ptx::tensor_load(to, &p_.k, at, barrier, policy);
+      load_scales<Tile::K::kNumScales, kRows>(k_scales_, p_.k_scales, page, row, slot, 0, half,
+                                              barrier, policy);
+    }
+    if constexpr (kValues) {
+      constexpr int kBehindKeys = kKeys ? 1 : 0;
+      tile::ptx::tensor_load(to + kBehindKeys * Tile::kHalfBytes, &p_.v, at, barrier, policy);
+      load_scales<Tile::V::kNumScales, kRows>(v_scales_, p_.v_scales, page, row, slot,
+                                              kBehindKeys * Tile::kKeyScaleBytes, half, barrier,
+                                              policy);
     }
   }
 
+  // Of kRows rows.
+  template <int kNumScales, int kRows>
+  __device__ __forceinline__ void load_scales(const char* head, const ScaleParams& scales, int page,
+                                              int row, int slot, int behind, int half,
+                                              uint32_t barrier, tile::ptx::CachePolicy policy) {
+    if constexpr (kNumScales > 0) {
+      const char* from = head + static_cast<uint64_t>(static_cast<uint32_t>(page)) * scales.page +
+                         static_cast<uint32_t>(row * 2 * kNumScales);
+      tile::ptx::bulk_load(scales_ + slot * kScaleSlot + behind + half * kBoxKeys * 2 * kNumScales,
+                           from, kRows * 2 * kNumScales, barrier, policy);
+    }
+  }
+
+  // Scales of a step's columns: pages hold whole steps.
+  __device__ __forceinline__ void load_columns(int page, int box, int slot, uint32_t barrier) {
+    const char* from =
+        k_scales_ + static_cast<uint64_t>(static_cast<uint32_t>(page)) * p_.k_scales.page +
+        static_cast<uint64_t>(static_cast<uint32_t>((box & p_.box_mask) / 2)) * p_.k_scales.group;
+    tile::ptx::bulk_load(scales_ + slot * kScaleSlot, from, Tile::kKeyScaleBytes, barrier,
+                         tile::ptx::createpolicy_evict_first());
+  }
+
   const Sm90DecodeParams& p_;
-  uint32_t halves_, scales_, full_;
+  uint32_t slots_, scales_, full_;
   int lane_;
+  const char *k_scales_, *v_scales_;  // of the run's head
   KeyRun run_;
   PageCursor cursor_;
   int slot_;
   uint32_t parity_;
 };
+
+// The newest 32 keys of a sequence, in 16 bits, on their way to shared memory: for the one warp
+// that meets them. Every lane brings a row.
+template <class Q, class Tile>
+__device__ void start_tail(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared,
+                           const KeyRun& run, int lane) {
+  if (run.begin == run.end || run.end * kStepKeys < run.len) return;
+  constexpr uint32_t kRowBytes = 2 * Tile::kD;
+  const uint32_t barrier = tile::ptx::shared_address(&shared.tail_full);
+  if (lane == 0) {
+    tile::ptx::mbarrier_init(barrier, 1);
+    tile::ptx::fence_mbarrier_init();
+    tile::ptx::mbarrier_arrive_expect_tx(barrier, kStepKeys * kRowBytes);
+  }
+  __syncwarp();
+  const Q* from = static_cast<const Q*>(p.k_tail.data) +
+                  p.k_tail.tails[run.sequence] * p.k_tail.tail + lane * p.k_tail.row +
+                  run.kv_head * p.k_tail.head;
+  tile::ptx::bulk_load(tile::ptx::shared_address(shared.tail) + lane * Tile::kTailPitch, from,
+                       kRowBytes, barrier);
+}
 
 }  // namespace tessera::kernels

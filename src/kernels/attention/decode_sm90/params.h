@@ -12,10 +12,21 @@
 
 namespace tessera::kernels {
 
-// Where scales of rows lie, in elements; those of consecutive rows are side by side.
-struct RowScaleParams {
-  const void* data;  // f16
-  int64_t page;
+// Where scales lie, in bytes: those of the rows of a page and head side by side, or those of a
+// head's columns, once for every 32 rows.
+struct ScaleParams {
+  const char* data;
+  int64_t head;
+  uint32_t page;
+  uint32_t group;  // of columns: from 32 rows to the next
+};
+
+// Where the newest keys of every sequence lie in 16 bits, in elements: [tail, 32, head, element].
+struct TailParams {
+  const void* data;
+  const int32_t* tails;  // which one is a sequence's
+  int64_t tail;
+  int64_t row;
   int64_t head;
 };
 
@@ -37,13 +48,15 @@ struct Sm90DecodeParams {
   const int32_t* page_table;  // null: sequence s has page s to itself
   int64_t table_stride;
   const int32_t* tree;  // null: causal
-  RowScaleParams k_scales;
-  RowScaleParams v_scales;
+  ScaleParams k_scales;
+  ScaleParams v_scales;
+  TailParams k_tail;
   const float* k_head_scales;  // fp8; null: 1
   const float* v_head_scales;
   int k_head_scale_step;  // 0: one for all heads
   int v_head_scale_step;
   int log2_boxes_per_page;
+  int box_mask;  // of a box within its page; all bits where there are no pages
   bool has_long_boxes;
   int num_kv_heads;
   int group;               // heads that share keys
@@ -53,6 +66,7 @@ struct Sm90DecodeParams {
   int window;              // kUnbounded: none
   ScoreParams scores;
   int num_row_groups;
+  int num_sequences;
   // Blocks that share the keys of one sequence and head, and where they leave what they found.
   int log2_parts;
   float4* partial_o;

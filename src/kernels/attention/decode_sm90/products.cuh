@@ -154,7 +154,7 @@ __device__ __forceinline__ void multiply_values(uint32_t half, int lane,
                                           : place<Tile>(lane % 16, lane / 16);
   TESSERA_UNROLL
   for (int box = 0; box < 2; ++box) {
-    if constexpr (V::value_base(0) != 0) {
+    if constexpr (V::kValueBase != 0) {
       constexpr uint32_t kOnes = 0x3c003c00u;
       TESSERA_UNROLL
       for (int t = 0; t < kTiles; ++t) {

@@ -37,7 +37,17 @@ struct DecodeTile {
   static constexpr int kBoxBytes = kBoxKeys * kRowBytes;
   // Keys of a step, or its values: what one barrier waits for.
   static constexpr int kHalfBytes = 2 * kBoxBytes;
-  static constexpr int kScaleBytes = kStepKeys * 2 * std::max(K::kNumScales, V::kNumScales);
+  // Keys of four bits and their values come together: half the copies to start and to wait for.
+  static constexpr bool kIsJoint = K::kBits == 4;
+  static constexpr int kSlotBytes = kIsJoint ? 2 * kHalfBytes : kHalfBytes;
+  // Scales beside a slot, those of keys first.
+  static constexpr int kKeyScaleBytes = K::kHasColumns ? kD * 4 : kStepKeys * 2 * K::kNumScales;
+  static constexpr int kValueScaleBytes = kStepKeys * 2 * V::kNumScales;
+  static constexpr int kScaleBytes =
+      kIsJoint ? kKeyScaleBytes + kValueScaleBytes : std::max(kKeyScaleBytes, kValueScaleBytes);
+  // The newest 32 keys in 16 bits, in rows that start in different banks.
+  static constexpr int kTailPitch = 2 * kD + 16;
+  static constexpr int kTailBytes = K::kHasColumns ? kStepKeys * kTailPitch : 0;
   // Eight warps of 16-bit keys fill an SM with what they have in flight. Codes are fewer bytes and
   // more work: sixteen, with half the registers each.
   static constexpr bool kIsDense = K::kBits < 16 && kTiles == 1 && kD <= 128 && !kIsGeneral;
@@ -45,9 +55,10 @@ struct DecodeTile {
   static constexpr int kBlocksOnSm = std::max(kWarpsOnSm / kWarps, 1);
   // The lowest level of the tree, met often, waits in registers where there are enough.
   static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
-  // Halves a warp has room for.
-  static constexpr int kWarpBytes = 220 * 1024 / std::max(kWarpsOnSm, kWarps);
-  static constexpr int kDepth = std::clamp(kWarpBytes / (kHalfBytes + kScaleBytes + 8), 2, 16);
+  // Slots a warp has room for.
+  static constexpr int kWarpBytes =
+      (220 * 1024 - kBlocksOnSm * kTailBytes) / std::max(kWarpsOnSm, kWarps);
+  static constexpr int kDepth = std::clamp(kWarpBytes / (kSlotBytes + kScaleBytes + 8), 2, 16);
 };
 
 }  // namespace tessera::kernels

@@ -1,0 +1,155 @@
+// The Hopper decode kernel with a balanced assignment (stream_plan.h): every block has as many
+// steps as any other. Batch mates show in the last bits of a result, so it must be asked for.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/attention/decode_sm90/kernel.cuh"
+#include "kernels/attention/decode_sm90/launch.cuh"
+#include "kernels/attention/decode_sm90/stream_plan.h"
+
+namespace tessera::kernels {
+
+template <class Tile>
+struct StreamShared {
+  Sm90DecodeShared<Tile> decode;
+  int sums[kMostStreamed + 1];  // steps of one head of the sequences before
+  int warp_sums[Tile::kWarps];
+};
+
+// sums[s + 1], by the whole block: a thread adds up some neighbours, then the threads before it.
+template <class Tile>
+__device__ void add_up_steps(const Sm90DecodeParams& p, StreamShared<Tile>& shared) {
+  constexpr int kEach = kMostStreamed / Tile::kThreads;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  int sums[kEach], sum = 0;
+  TESSERA_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    const int s = thread * kEach + i;
+    sum += s < p.num_sequences ? streamed_steps(p.seq_lens[s]) : 0;
+    sums[i] = sum;
+  }
+  int before = sum;  // over the warp, this thread included
+  TESSERA_UNROLL
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(~0u, before, distance);
+    if (lane >= distance) before += other;
+  }
+  if (lane == 31) shared.warp_sums[warp] = before;
+  __syncthreads();
+  before -= sum;
+  for (int w = 0; w < warp; ++w) before += shared.warp_sums[w];
+  if (thread == 0) shared.sums[0] = 0;
+  TESSERA_UNROLL
+  for (int i = 0; i < kEach; ++i) shared.sums[thread * kEach + i + 1] = before + sums[i];
+  __syncthreads();
+}
+
+// A block has two places for what is not a whole head: one for a head that an earlier block began,
+// one for a head that it begins itself.
+__device__ inline int64_t place_of_part(int block, bool begins) {
+  return 2 * block + (begins ? 1 : 0);
+}
+
+template <class Q, class Tile>
+__device__ void finish_segment(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared,
+                               const StreamSegment& segment, const StreamCut& cut) {
+  const DecodeUnit unit{segment.sequence, segment.kv_head, 0, 0};
+  if (segment.is_whole()) {
+    for_quads<Tile>(p, unit, [&](int row, int quad) {
+      store_quad<Q, Tile>(p, unit, row, quad, fold_warps(shared, row, quad));
+    });
+    return;
+  }
+  const int64_t mine = place_of_part(static_cast<int>(blockIdx.x), segment.begin == 0);
+  for_quads<Tile>(p, unit, [&](int row, int quad) {
+    const QuadState state = fold_warps(shared, row, quad);
+    p.partial_o[(mine * Tile::kRows + row) * Tile::kQuads + quad] = state.o;
+    if (quad == 0) p.partial_sums[mine * Tile::kRows + row] = {state.reference, state.sum};
+  });
+  const int first = cut.block_of(segment.first);
+  const int last = cut.block_of(segment.first + segment.num_steps - 1);
+  uint32_t* ticket = &p.tickets[segment.sequence * p.num_kv_heads + segment.kv_head];
+  if (!is_last_block(ticket, last - first + 1, shared.is_last)) return;
+  for_quads<Tile>(p, unit, [&](int row, int quad) {
+    QuadState total{};
+    for (int block = first; block <= last; ++block) {
+      const int64_t at = place_of_part(block, block == first) * Tile::kRows + row;
+      const float2 sums = __ldcg(&p.partial_sums[at]);
+      total = fold(total, {sums.x, sums.y, __ldcg(&p.partial_o[at * Tile::kQuads + quad])});
+    }
+    store_quad<Q, Tile>(p, unit, row, quad, total);
+  });
+}
+
+// Grid: as many blocks as run at once.
+template <class Q, class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
+    attention_decode_streaming_kernel(const __grid_constant__ Sm90DecodeParams p) {
+  extern __shared__ char raw[];
+  auto& shared = *reinterpret_cast<StreamShared<Tile>*>(raw);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  StepRing<Tile> ring(p, shared.decode, warp, lane);
+  tile::wait_for_previous(Sm90{});
+  tile::release_next(Sm90{});
+  add_up_steps(p, shared);
+  const StreamCut cut{static_cast<int64_t>(shared.sums[p.num_sequences]) * p.num_kv_heads,
+                      static_cast<int>(gridDim.x)};
+  const int64_t end = cut.begin(static_cast<int>(blockIdx.x) + 1);
+  int64_t position = cut.begin(static_cast<int>(blockIdx.x));
+#pragma unroll 1
+  while (position < end) {
+    const StreamSegment segment =
+        segment_at(shared.sums, p.num_sequences, p.num_kv_heads, position, end);
+    const int len = max(p.seq_lens[segment.sequence], 0);
+    const auto step_of = [&](int part) {
+      return segment.begin + part * (segment.end - segment.begin) / Tile::kWarps;
+    };
+    const int last_step = (len + kStepKeys - 1) / kStepKeys;  // 0 of an empty sequence
+    const KeyRun run{.sequence = segment.sequence,
+                     .kv_head = segment.kv_head,
+                     .len = len,
+                     .first_key = 0,
+                     .begin = min(step_of(warp), last_step),
+                     .end = min(step_of(warp + 1), last_step)};
+    ring.start(run);
+    DecodeWarp<Q, Tile> w{p, ring, shared.decode, lane, run, 0};
+    w.scale = p.scores.scale * kLog2e * w.scale_of_k();
+    w.load_q();
+    w.take_leaf(run.begin, run.end);
+    __syncthreads();  // the states lie where the rings were
+    leave_state(shared.decode, w, warp);
+    __syncthreads();
+    finish_segment<Q>(p, shared.decode, segment, cut);
+    tile::ptx::fence_proxy_async_shared();  // the copy engine writes there next
+    __syncthreads();
+    ring.reset();
+    position += segment.end - segment.begin;
+  }
+}
+
+template <class Q, class Format, int kD>
+void launch_decode_streaming(const DecodeAttentionArgs& args, const Context& ctx) {
+  if (args.q.num_elements() == 0) return;
+  using Tile = DecodeTile<Format, Format, kD, 1, 8, false>;
+  Sm90DecodeParams p = decode_params<Tile>(args);
+  const auto num_blocks =
+      static_cast<unsigned>(device_info(args.q.device).num_sms * Tile::kBlocksOnSm);
+  const size_t states = 2 * num_blocks * Tile::kRows;
+  const size_t o_bytes = states * Tile::kD * sizeof(float);
+  const StreamScratch scratch(
+      args.q.device, ctx.stream,
+      {.num_bytes = o_bytes + states * sizeof(float2),
+       .num_tickets = static_cast<size_t>(p.num_sequences * p.num_kv_heads)});
+  p.partial_o = static_cast<float4*>(scratch.data());
+  p.partial_sums = reinterpret_cast<float2*>(static_cast<char*>(scratch.data()) + o_bytes);
+  p.tickets = scratch.tickets();
+  launch(&attention_decode_streaming_kernel<Q, Tile>,
+         {.grid = dim3(num_blocks),
+          .block = dim3(Tile::kThreads),
+          .shared_bytes = sizeof(StreamShared<Tile>),
+          .overlaps_previous = true},
+         p, ctx);
+}
+
+}  // namespace tessera::kernels
