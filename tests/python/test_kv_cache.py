@@ -291,15 +291,38 @@ def test_refuses(name):
 
 
 def test_what_is_only_read_may_be_read_only():
+    """Such arrays are borrowed one by one, and the struct is filled in Python."""
     k, v = pools("e4m3", "plain")
-    new = [read_only(normal((2, HEADS, D), seed)) for seed in range(2)]
-    how = {"k_scales": read_only(FP8_SCALES.copy()), "k_format": "e4m3"}
-    tessera.kv_append(*new, read_only(np.int32([4, 5])), k.pages, v.pages, **how)
-    want = pools("e4m3", "plain")
+    new = [normal((2, HEADS, D), seed) for seed in range(2)]
+    slots, scales = read_only(np.int32([4, 5])), read_only(FP8_SCALES.copy())
+    rope = {"rope_q": normal((2, 6, D), 3), "rope_positions": read_only(np.int32([1, 3]))}
+    rope["rope_table"] = read_only(tessera.make_rope_table(4, D))
+    how = {"k_scales": scales, "k_format": "e4m3", **rope}
+    want, want_q = pools("e4m3", "plain"), rope["rope_q"].copy()
+    want_k = tessera.rope(want_q, new[0].copy(), np.int32([1, 3]), rope["rope_table"])[1]
+    tessera.kv_append(new[0], read_only(new[1]), slots, k.pages, v.pages, **how)
+    np.testing.assert_array_equal(rope["rope_q"], want_q)
+    np.testing.assert_array_equal(new[0], want_k)
     for pool, tokens in zip(want, new):
-        pool.append(tokens, [4, 5])
+        pool.append(tokens, slots)
     assert_same(k, want[0], "keys")
     assert_same(v, want[1], "values")
+
+
+def test_a_cache_that_is_read_only_is_read_back():
+    k, v = kv.ColumnPool(SHAPE, BATCH), kv.Pool("uint8", SHAPE)
+    slots, tails = all_tokens(), np.int32([2, 0, 1])
+    tail_slots = np.concatenate([tails[s] * 32 + np.arange(n) % 32 for s, n in enumerate(LENS)])
+    k.append(normal((LENS.sum(), HEADS, D), 1), slots, tail_slots)
+    v.append(normal((LENS.sum(), HEADS, D), 2), slots)
+    how = {**formats(k, v), "k_tail": k.tail, "tails": tails, "page_table": TABLE.copy()}
+    arrays = [x for x in how.values() if isinstance(x, np.ndarray)]
+    for x in (k.pages, v.pages, *arrays):
+        read_only(x)
+    got = [np.zeros((LENS.sum(), HEADS, D), "float32") for _ in range(2)]
+    tessera.kv_gather(k.pages, v.pages, LENS, np.int32([0, 50, 114]), *got, **how)
+    np.testing.assert_array_equal(got[0], kv.gather(k, TABLE, LENS, tails))
+    np.testing.assert_array_equal(got[1], kv.gather(v, TABLE, LENS))
 
 
 def test_supports_asks_without_running():
