@@ -272,6 +272,56 @@ typedef struct TesseraDecodeAttentionArgs {
 TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
                                        const TesseraContext* ctx);
 
+/* tessera/ops/kv_cache.h, KvAppendArgs with the parts of its rope: fields by their names,
+ * struct_size and zeros as above. */
+typedef struct TesseraKvAppendArgs {
+  uint64_t struct_size;
+  const DLTensor* k; /* written where keys are rotated */
+  const DLTensor* v;
+  const DLTensor* slots;
+  const DLTensor* k_pages;  /* written */
+  const DLTensor* v_pages;  /* written */
+  const DLTensor* k_scales; /* written, but for FP8; this and all tensors below are optional */
+  const DLTensor* v_scales; /* written, but for FP8 */
+  const DLTensor* k_tail;   /* written */
+  const DLTensor* tail_slots;
+  const DLTensor* rope_q; /* written; with the next two, or none of the three */
+  const DLTensor* rope_positions;
+  const DLTensor* rope_table;
+  int32_t rope_style; /* TesseraRopeStyle */
+  int32_t k_format;   /* TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes */
+  int32_t v_format;   /* of v_pages */
+  int32_t reserved;   /* 0 */
+} TesseraKvAppendArgs;
+TesseraStatus tessera_kv_append(const TesseraKvAppendArgs* args, const TesseraContext* ctx);
+
+/* The same of KvGatherArgs with the tensors of its PagedKv. */
+typedef struct TesseraKvGatherArgs {
+  uint64_t struct_size;
+  const DLTensor* k_pages;
+  const DLTensor* v_pages;
+  const DLTensor* seq_lens;
+  const DLTensor* starts;
+  const DLTensor* k;          /* written */
+  const DLTensor* v;          /* written */
+  const DLTensor* page_table; /* this and all tensors below are optional */
+  const DLTensor* k_scales;
+  const DLTensor* v_scales;
+  const DLTensor* k_tail;
+  const DLTensor* tails;
+  int32_t k_format; /* as in TesseraKvAppendArgs */
+  int32_t v_format;
+} TesseraKvGatherArgs;
+TesseraStatus tessera_kv_gather(const TesseraKvGatherArgs* args, const TesseraContext* ctx);
+
+/* k_pages and v_pages are written, and the scales that are given with them. */
+TesseraStatus tessera_kv_copy_pages(const DLTensor* k_pages, const DLTensor* v_pages,
+                                    const DLTensor* sources, const DLTensor* targets,
+                                    const DLTensor* k_scales, /* optional */
+                                    const DLTensor* v_scales, /* optional */
+                                    int32_t k_format, int32_t v_format /* as above */,
+                                    const TesseraContext* ctx);
+
 /* For bindings whose calls into C are dear: an operation on a framework's objects in one crossing.
  * How to read the objects, which come in a sequence: */
 typedef struct TesseraObjects {

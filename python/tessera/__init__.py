@@ -23,6 +23,7 @@ from ._elementwise import (
 )
 from ._gemm import expand_2_4, gemm, gemm_2_4, pack_gate_up, prune_2_4
 from ._info import DeviceInfo, Row, cuda_version, device_info, num_cuda_devices, rows
+from ._kv_cache import kv_append, kv_copy_pages, kv_gather
 from ._library import Error, NotSupported
 from ._library import path as library_path
 from ._library import version as __version__
@@ -50,6 +51,9 @@ __all__ = [
     "gelu_mul",
     "gemm",
     "gemm_2_4",
+    "kv_append",
+    "kv_copy_pages",
+    "kv_gather",
     "layer_norm",
     "library_path",
     "make_rope_table",

@@ -3,27 +3,12 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, make_op
-from ._dtypes import AUTO, CODES, canonical
-from ._library import AttentionArgs, Error, lib
+from ._call import empty, make_struct_op
+from ._dtypes import CODES, canonical, code_of
+from ._library import AttentionArgs, Error
 
-_TENSORS = tuple(
-    "q k v out lse intervals sinks alibi_slopes q_starts kv_starts kv_lens "
-    "k_page_table v_page_table q_scale k_scale v_scale".split()
-)
 _LEFT, _RIGHT = 1, 2  # TesseraAttentionBounds of c.h
-
-
-def _on_addresses(*values):
-    """The C function as those without a struct are called: tensors, scalars, context."""
-    *addresses, scalars, context = values
-    args = AttentionArgs.from_buffer_copy(scalars._obj)
-    for name, address in zip(_TENSORS, addresses):
-        setattr(args, name, address)
-    return lib.attention_prefill(ctypes.addressof(args), context)
-
-
-_attention_prefill = make_op("attention_prefill", " ".join(_TENSORS), "out lse", _on_addresses)
+_attention_prefill = make_struct_op("attention_prefill", AttentionArgs, "out lse")
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +111,7 @@ def attention_prefill(
     exponentials, float32 [batch, num_heads, q_len] or [num_heads, tokens].
     """
     left, right = _bounds(causal, window)
-    code = AUTO if format is None else CODES[canonical(format, "attention_prefill: format")]
+    code = code_of(format, "attention_prefill: format")
     if out is None:
         shape = _out_shape(_shape("q", q), _shape("v", v))
         out = empty("attention_prefill", q, shape, _out_dtype(q, code, dtype))

@@ -4,7 +4,7 @@
 
 import threading
 from contextlib import contextmanager
-from ctypes import byref, sizeof
+from ctypes import addressof, byref, c_void_p, sizeof
 
 from . import _dlpack
 from ._library import Context, Error, NotSupported, lib, raise_error
@@ -55,6 +55,24 @@ def make_op(name, arguments, writes, on_addresses=None):
             _run_carefully(on_addresses, name, arguments, writes, tensors, scalars)
 
     return run
+
+
+def make_struct_op(name, struct, writes):
+    """The same for a C function with a struct of arguments, whose fields name the tensors.
+
+    In place of scalars it is called with a pointer to the struct without its tensors.
+    """
+    tensors = [field for field, kind in struct._fields_ if kind is c_void_p]
+    function = getattr(lib, name)
+
+    def on_addresses(*values):
+        *addresses, scalars, context = values
+        args = struct.from_buffer_copy(scalars._obj)
+        for field, address in zip(tensors, addresses):
+            setattr(args, field, address)
+        return function(addressof(args), context)
+
+    return make_op(name, " ".join(tensors), writes, on_addresses)
 
 
 def _run_carefully(on_addresses, name, arguments, writes, tensors, scalars):

@@ -3,26 +3,11 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, empty_like, make_op
-from ._dtypes import AUTO, CODES, canonical
-from ._library import DecodeAttentionArgs, lib
+from ._call import empty, empty_like, make_struct_op
+from ._dtypes import code_of
+from ._library import DecodeAttentionArgs
 
-_TENSORS = tuple(
-    "q k_pages v_pages out seq_lens page_table k_scales v_scales k_tail tails lse sinks "
-    "alibi_slopes tree blocks num_blocks keys num_keys".split()
-)
-
-
-def _on_addresses(*values):
-    """The C function as those without a struct are called: tensors, scalars, context."""
-    *addresses, scalars, context = values
-    args = DecodeAttentionArgs.from_buffer_copy(scalars._obj)
-    for name, address in zip(_TENSORS, addresses):
-        setattr(args, name, address)
-    return lib.attention_decode(ctypes.addressof(args), context)
-
-
-_attention_decode = make_op("attention_decode", " ".join(_TENSORS), "out lse", _on_addresses)
+_attention_decode = make_struct_op("attention_decode", DecodeAttentionArgs, "out lse")
 
 
 @lru_cache(maxsize=256)
@@ -34,8 +19,9 @@ def _scalars(window, longest, scale, softcap, k_format, v_format):
     return ctypes.byref(args)
 
 
-def _code(format, name):
-    return AUTO if format is None else CODES[canonical(format, f"attention_decode: {name}")]
+def _lse_shape(q):
+    """[batch, num_heads] or [batch, num_heads, q_len]. Whatever is refused has some shape too."""
+    return (*q[:1], *q[-2:-1], *q[1:-2])
 
 
 def attention_decode(
@@ -93,10 +79,10 @@ def attention_decode(
     if out is None:
         out = empty_like("attention_decode", q)
     if lse is None and return_lse:
-        batch, *q_len, num_heads, _ = q.shape
-        lse = empty("attention_decode", q, (batch, num_heads, *q_len), "f32")
-    formats = _code(k_format, "k_format"), _code(v_format, "v_format")
-    scalars = _scalars(window or 0, longest or 0, scale or 0.0, softcap or 0.0, *formats)
+        lse = empty("attention_decode", q, _lse_shape(q.shape), "f32")
+    k_code = code_of(k_format, "attention_decode: k_format")
+    v_code = code_of(v_format, "attention_decode: v_format")
+    scalars = _scalars(window or 0, longest or 0, scale or 0.0, softcap or 0.0, k_code, v_code)
     tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
     tensors += (lse, sinks, alibi_slopes, tree, blocks, num_blocks, keys, num_keys)
     _attention_decode(tensors, scalars)

@@ -68,3 +68,8 @@ def canonical(dtype, what="dtype"):
     if name is None:
         raise Error(f"{what} is {dtype!r}; want one of " + ", ".join(LONG_NAMES.values()))
     return name
+
+
+def code_of(format, what):
+    """The TesseraDType of what bytes hold; None: what their own dtype says."""
+    return AUTO if format is None else CODES[canonical(format, what)]

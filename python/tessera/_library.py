@@ -46,27 +46,18 @@ class RopeScaling(ctypes.Structure):
     ]
 
 
+def _tensors(names):
+    """Fields of a struct of arguments: it has its size, all its tensors, then its scalars."""
+    return [(name, c_void_p) for name in names.split()]
+
+
 class AttentionArgs(ctypes.Structure):
     """TesseraAttentionArgs of c.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
-        ("q", c_void_p),
-        ("k", c_void_p),
-        ("v", c_void_p),
-        ("out", c_void_p),
-        ("lse", c_void_p),
-        ("intervals", c_void_p),
-        ("sinks", c_void_p),
-        ("alibi_slopes", c_void_p),
-        ("q_starts", c_void_p),
-        ("kv_starts", c_void_p),
-        ("kv_lens", c_void_p),
-        ("k_page_table", c_void_p),
-        ("v_page_table", c_void_p),
-        ("q_scale", c_void_p),
-        ("k_scale", c_void_p),
-        ("v_scale", c_void_p),
+        *_tensors("q k v out lse intervals sinks alibi_slopes q_starts kv_starts kv_lens"),
+        *_tensors("k_page_table v_page_table q_scale k_scale v_scale"),
         ("left", c_int64),
         ("right", c_int64),
         ("dropout_seed", c_uint64),
@@ -85,28 +76,37 @@ class DecodeAttentionArgs(ctypes.Structure):
 
     _fields_ = [
         ("struct_size", c_uint64),
-        ("q", c_void_p),
-        ("k_pages", c_void_p),
-        ("v_pages", c_void_p),
-        ("out", c_void_p),
-        ("seq_lens", c_void_p),
-        ("page_table", c_void_p),
-        ("k_scales", c_void_p),
-        ("v_scales", c_void_p),
-        ("k_tail", c_void_p),
-        ("tails", c_void_p),
-        ("lse", c_void_p),
-        ("sinks", c_void_p),
-        ("alibi_slopes", c_void_p),
-        ("tree", c_void_p),
-        ("blocks", c_void_p),
-        ("num_blocks", c_void_p),
-        ("keys", c_void_p),
-        ("num_keys", c_void_p),
+        *_tensors("q k_pages v_pages out seq_lens page_table k_scales v_scales k_tail tails lse"),
+        *_tensors("sinks alibi_slopes tree blocks num_blocks keys num_keys"),
         ("window", c_int64),
         ("longest", c_int64),
         ("scale", c_float),
         ("softcap", c_float),
+        ("k_format", c_int32),
+        ("v_format", c_int32),
+    ]
+
+
+class KvAppendArgs(ctypes.Structure):
+    """TesseraKvAppendArgs of c.h."""
+
+    _fields_ = [
+        ("struct_size", c_uint64),
+        *_tensors("k v slots k_pages v_pages k_scales v_scales k_tail tail_slots"),
+        *_tensors("rope_q rope_positions rope_table"),
+        ("rope_style", c_int32),
+        ("k_format", c_int32),
+        ("v_format", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class KvGatherArgs(ctypes.Structure):
+    """TesseraKvGatherArgs of c.h."""
+
+    _fields_ = [
+        ("struct_size", c_uint64),
+        *_tensors("k_pages v_pages seq_lens starts k v page_table k_scales v_scales k_tail tails"),
         ("k_format", c_int32),
         ("v_format", c_int32),
     ]
@@ -168,6 +168,9 @@ _PROTOTYPES = {
     "gemm_2_4": (c_int, [_T] * 4 + [_T]),
     "attention_prefill": (c_int, [_T, _T]),
     "attention_decode": (c_int, [_T, _T]),
+    "kv_append": (c_int, [_T, _T]),
+    "kv_gather": (c_int, [_T, _T]),
+    "kv_copy_pages": (c_int, [_T] * 6 + [c_int, c_int, _T]),
     "on_objects": (c_void_p, [c_char_p]),
     "num_cuda_devices": (c_int, []),
     "device_info": (c_int, [c_int, _T]),

@@ -3,7 +3,7 @@
 from math import prod
 
 from ._call import empty, make_op
-from ._dtypes import AUTO, CODES, canonical, long_name
+from ._dtypes import CODES, canonical, code_of, long_name
 from ._library import Error
 
 _quantize = make_op("quantize", "x out scale zero_point", "out scale zero_point")
@@ -60,7 +60,7 @@ def quantize(x, dtype, *, per="token", asymmetric=False, scale=None, zero_point=
 
 def dequantize(q, scale, zero_point=None, *, format=None, dtype="float32", out=None):
     """(q - zero_point) * scale. format: what uint8 storage holds, if not plain uint8."""
-    code = AUTO if format is None else CODES[canonical(format, "dequantize: format")]
+    code = code_of(format, "dequantize: format")
     if out is None:
         packed = code == CODES["i4"] and long_name(q.dtype) in ("uint8", "int8")
         shape = (*q.shape[:-1], q.shape[-1] * 2) if packed else q.shape

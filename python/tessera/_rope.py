@@ -21,16 +21,21 @@ _FIELDS = {
 }
 
 
+def style_code(style, what):
+    """The TesseraRopeStyle of a name."""
+    code = _STYLES.get(style)
+    if code is None:
+        raise Error(f"{what} is {style!r}; want half_split or interleaved")
+    return code
+
+
 def rope(q, k, positions, table, *, style="half_split"):
     """Rotates the first rotary_dim elements of every head of q and k, in place.
 
     q [tokens, num_heads, head_dim], k [tokens, num_kv_heads, head_dim] or None, positions [tokens]
     (int32 or int64), table from make_rope_table on the same device. Returns (q, k).
     """
-    code = _STYLES.get(style)
-    if code is None:
-        raise Error(f"rope: style is {style!r}; want half_split or interleaved")
-    _rope((q, k, positions, table), code)
+    _rope((q, k, positions, table), style_code(style, "rope: style"))
     return q, k
 
 

@@ -10,65 +10,51 @@ no gradients. Formats are strings: "int8", "int4", "uint8", "float8_e4m3fn", "fl
 import torch
 
 import tessera as _tessera
-import tessera._attention
 import tessera._dtypes
 import tessera._gemm
 import tessera._quantize
 
-if not hasattr(torch.library, "custom_op"):
-    raise ImportError(
-        f"tessera.torch needs PyTorch 2.4 or newer and found {torch.__version__}; "
-        "tessera.rms_norm and the others take PyTorch tensors without it"
-    )
-
-
-def _register(name, schema, run, fake, mutates=()):
-    def without_grad(*args, **kwargs):
-        with torch.no_grad():
-            return run(*args, **kwargs)
-
-    op = torch.library.custom_op(
-        "tessera::" + name, without_grad, mutates_args=mutates, schema=schema
-    )
-    op.register_fake(fake)
-    return op
+from ._torch_attention import (  # noqa: F401  (offered here like the rest)
+    attention_decode,
+    attention_decode_lse,
+    attention_prefill,
+    attention_prefill_lse,
+    kv_append,
+    kv_append_rope,
+    kv_copy_pages,
+    kv_gather,
+)
+from ._torch_register import register, storage
 
 
 def _like(x, *_args, **_kwargs):
     return x.new_empty(x.shape)
 
 
-def _storage(dtype):
-    """The dtype that holds a format: FP8 where PyTorch has it, packed int4 as bytes."""
-    name = _tessera._dtypes.LONG_NAMES[_tessera._dtypes.canonical(dtype)]
-    return torch.uint8 if name == "int4" else getattr(torch, name)
-
-
 def _quantized_rows(x, weight, dtype, eps=1e-5):
-    q = x.new_empty(x.shape, dtype=_storage(dtype))
+    q = x.new_empty(x.shape, dtype=storage(dtype))
     return q, x.new_empty(x.shape[:-1], dtype=torch.float32)
 
 
-rms_norm = _register(
+rms_norm = register(
     "rms_norm",
     "(Tensor x, Tensor weight, float eps=1e-05) -> Tensor",
     lambda x, weight, eps=1e-5: _tessera.rms_norm(x, weight, eps),
     _like,
 )
-add_rms_norm = _register(
+add_rms_norm = register(
     "add_rms_norm",
     "(Tensor x, Tensor(a!) residual, Tensor weight, float eps=1e-05) -> Tensor",
     lambda x, residual, weight, eps=1e-5: _tessera.rms_norm(x, weight, eps, residual=residual),
     _like,
-    mutates=("residual",),
 )
-rms_norm_quantized = _register(
+rms_norm_quantized = register(
     "rms_norm_quantized",
     "(Tensor x, Tensor weight, str dtype, float eps=1e-05) -> (Tensor, Tensor)",
     lambda x, weight, dtype, eps=1e-5: _tessera.rms_norm(x, weight, eps, dtype=dtype),
     _quantized_rows,
 )
-add_rms_norm_quantized = _register(
+add_rms_norm_quantized = register(
     "add_rms_norm_quantized",
     "(Tensor x, Tensor(a!) residual, Tensor weight, str dtype, float eps=1e-05)"
     " -> (Tensor, Tensor)",
@@ -76,9 +62,8 @@ add_rms_norm_quantized = _register(
         x, weight, eps, residual=residual, dtype=dtype
     ),
     lambda x, residual, weight, dtype, eps=1e-5: _quantized_rows(x, weight, dtype),
-    mutates=("residual",),
 )
-layer_norm = _register(
+layer_norm = register(
     "layer_norm",
     "(Tensor x, Tensor weight, Tensor? bias=None, float eps=1e-05) -> Tensor",
     lambda x, weight, bias=None, eps=1e-5: _tessera.layer_norm(x, weight, bias, eps),
@@ -90,46 +75,45 @@ def _rope(q, k, positions, table, style="half_split"):
     _tessera.rope(q, k, positions, table, style=style)
 
 
-rope = _register(
+rope = register(
     "rope",
     '(Tensor(a!) q, Tensor(b!) k, Tensor positions, Tensor table, str style="half_split") -> ()',
     _rope,
     lambda q, k, positions, table, style="half_split": None,
-    mutates=("q", "k"),
 )
-relu = _register("relu", "(Tensor x) -> Tensor", lambda x: _tessera.relu(x), _like)
-silu = _register("silu", "(Tensor x) -> Tensor", lambda x: _tessera.silu(x), _like)
-gelu = _register(
+relu = register("relu", "(Tensor x) -> Tensor", lambda x: _tessera.relu(x), _like)
+silu = register("silu", "(Tensor x) -> Tensor", lambda x: _tessera.silu(x), _like)
+gelu = register(
     "gelu",
     '(Tensor x, str approximate="none") -> Tensor',
     lambda x, approximate="none": _tessera.gelu(x, approximate=approximate),
     _like,
 )
-silu_mul = _register(
+silu_mul = register(
     "silu_mul",
     "(Tensor gate, Tensor up) -> Tensor",
     lambda gate, up: _tessera.silu_mul(gate, up),
     _like,
 )
-gelu_mul = _register(
+gelu_mul = register(
     "gelu_mul",
     '(Tensor gate, Tensor up, str approximate="none") -> Tensor',
     lambda gate, up, approximate="none": _tessera.gelu_mul(gate, up, approximate=approximate),
     _like,
 )
-softmax = _register(
+softmax = register(
     "softmax",
     "(Tensor x, float scale=1.0, Tensor? mask=None) -> Tensor",
     lambda x, scale=1.0, mask=None: _tessera.softmax(x, scale=scale, mask=mask),
     _like,
 )
-embedding = _register(
+embedding = register(
     "embedding",
     "(Tensor table, Tensor ids) -> Tensor",
     lambda table, ids: _tessera.embedding(table, ids),
     lambda table, ids: table.new_empty((*ids.shape, table.shape[-1])),
 )
-transpose = _register(
+transpose = register(
     "transpose",
     "(Tensor x, int axis0=-2, int axis1=-1) -> Tensor",
     lambda x, axis0=-2, axis1=-1: _tessera.transpose(x, axis0, axis1),
@@ -139,7 +123,7 @@ transpose = _register(
 
 def _fake_quantize(x, dtype, per="token", group_size=0):
     cols = x.shape[-1] // 2 if _tessera._dtypes.canonical(dtype) == "i4" else x.shape[-1]
-    q = x.new_empty((*x.shape[:-1], cols), dtype=_storage(dtype))
+    q = x.new_empty((*x.shape[:-1], cols), dtype=storage(dtype))
     scale = _tessera._quantize._scale_shape(x.shape, group_size or per)
     return q, x.new_empty(scale, dtype=torch.float32)
 
@@ -149,13 +133,13 @@ def _fake_quantize_asymmetric(x, dtype, per="token", group_size=0):
     return q, scale, x.new_empty(scale.shape, dtype=torch.int32)
 
 
-quantize = _register(
+quantize = register(
     "quantize",
     '(Tensor x, str dtype, str per="token", int group_size=0) -> (Tensor, Tensor)',
     lambda x, dtype, per="token", group_size=0: _tessera.quantize(x, dtype, per=group_size or per),
     _fake_quantize,
 )
-quantize_asymmetric = _register(
+quantize_asymmetric = register(
     "quantize_asymmetric",
     '(Tensor x, str dtype, str per="token", int group_size=0) -> (Tensor, Tensor, Tensor)',
     lambda x, dtype, per="token", group_size=0: _tessera.quantize(
@@ -172,23 +156,23 @@ def _dequantize(q, scale, zero_point=None, format=None, dtype="float32"):
 def _fake_dequantize(q, scale, zero_point=None, format=None, dtype="float32"):
     is_packed = format is not None and _tessera._dtypes.canonical(format) == "i4"
     shape = (*q.shape[:-1], q.shape[-1] * 2) if is_packed else q.shape
-    return q.new_empty(shape, dtype=_storage(dtype))
+    return q.new_empty(shape, dtype=storage(dtype))
 
 
-dequantize = _register(
+dequantize = register(
     "dequantize",
     "(Tensor q, Tensor scale, Tensor? zero_point=None, str? format=None, "
     'str dtype="float32") -> Tensor',
     _dequantize,
     _fake_dequantize,
 )
-reduce = _register(
+reduce = register(
     "reduce",
     "(Tensor x, str kind) -> Tensor",
     lambda x, kind: _tessera.reduce(x, kind),
     lambda x, kind: x.new_empty(x.shape[:-1], dtype=torch.float32),
 )
-argmax = _register(
+argmax = register(
     "argmax",
     "(Tensor x) -> Tensor",
     lambda x: _tessera.argmax(x),
@@ -228,10 +212,10 @@ def _fake_gemm(
     a, b, bias=None, activation=None, is_gated=False, residual=None, dtype=None, *_args, **_kwargs
 ):
     shape = _tessera._gemm._product_shape(a.shape, b.shape, is_gated)
-    return a.new_empty(shape, dtype=a.dtype if dtype is None else _storage(dtype))
+    return a.new_empty(shape, dtype=a.dtype if dtype is None else storage(dtype))
 
 
-gemm = _register(
+gemm = register(
     "gemm",
     "(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, bool is_gated=False, "
     "Tensor? residual=None, str? dtype=None, Tensor? out_scale=None, Tensor? b_scale=None, "
@@ -239,7 +223,7 @@ gemm = _register(
     _gemm,
     _fake_gemm,
 )
-pack_gate_up = _register(
+pack_gate_up = register(
     "pack_gate_up",
     "(Tensor gate, Tensor up) -> Tensor",
     lambda gate, up: _tessera.pack_gate_up(gate, up),
@@ -253,62 +237,21 @@ def _fake_prune_2_4(w):
     return w.new_empty((n, k // 2)), meta
 
 
-prune_2_4 = _register(
+prune_2_4 = register(
     "prune_2_4",
     "(Tensor w) -> (Tensor, Tensor)",
     lambda w: _tessera.prune_2_4(w),
     _fake_prune_2_4,
 )
-expand_2_4 = _register(
+expand_2_4 = register(
     "expand_2_4",
     "(Tensor values, Tensor meta) -> Tensor",
     lambda values, meta: _tessera.expand_2_4(values, meta),
     lambda values, meta: values.new_empty((values.shape[0], 2 * values.shape[1])),
 )
-gemm_2_4 = _register(
+gemm_2_4 = register(
     "gemm_2_4",
     "(Tensor a, Tensor values, Tensor meta) -> Tensor",
     lambda a, values, meta: _tessera.gemm_2_4(a, values, meta),
     lambda a, values, meta: a.new_empty((a.shape[0], values.shape[0])),
-)
-
-
-# Behind q, k and v; those of tessera.attention_prefill, with window as its two sizes.
-_ATTENTION = (
-    "(Tensor q, Tensor k, Tensor v, *, float? scale=None, bool causal=False, int? left=None, "
-    "int? right=None, Tensor? intervals=None, float? softcap=None, Tensor? sinks=None, "
-    "Tensor? alibi_slopes=None, Tensor? q_starts=None, Tensor? kv_starts=None, "
-    "Tensor? kv_lens=None, Tensor? k_page_table=None, Tensor? v_page_table=None, "
-    "Tensor? q_scale=None, Tensor? k_scale=None, Tensor? v_scale=None, bool sums_in_float=False, "
-    "float dropout_rate=0.0, int dropout_seed=0, str? dtype=None, str? format=None)"
-)
-
-
-def _attention_prefill(q, k, v, *, left=None, right=None, **how):
-    return _tessera.attention_prefill(q, k, v, window=(left, right), **how)
-
-
-def _attention_prefill_lse(q, k, v, **how):
-    return _attention_prefill(q, k, v, return_lse=True, **how)
-
-
-def _fake_attention(q, k, v, *, dtype=None, format=None, **_how):
-    code = format and _tessera._dtypes.CODES[_tessera._dtypes.canonical(format)]
-    shape = _tessera._attention._out_shape(q.shape, v.shape)
-    return q.new_empty(shape, dtype=_storage(_tessera._attention._out_dtype(q, code, dtype)))
-
-
-def _fake_attention_lse(q, k, v, **how):
-    shape = _tessera._attention._lse_shape(q.shape)
-    return _fake_attention(q, k, v, **how), q.new_empty(shape, dtype=torch.float32)
-
-
-attention_prefill = _register(
-    "attention_prefill", _ATTENTION + " -> Tensor", _attention_prefill, _fake_attention
-)
-attention_prefill_lse = _register(
-    "attention_prefill_lse",
-    _ATTENTION + " -> (Tensor, Tensor)",
-    _attention_prefill_lse,
-    _fake_attention_lse,
 )

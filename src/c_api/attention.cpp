@@ -6,6 +6,7 @@
 
 #include "c_api/call.h"
 #include "c_api/dlpack.h"
+#include "c_api/paged_kv.h"
 #include "c_api/status.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
@@ -16,15 +17,8 @@ namespace {
 constexpr std::string_view kOp = "attention_prefill";
 constexpr std::string_view kDecode = "attention_decode";
 
-template <class Args>
-void check_size(const Args* args, std::string_view op, std::string_view type) {
-  if (args == nullptr) fail(concat(op, ": args is NULL"));
-  if (args->struct_size >= sizeof(Args)) return;
-  fail(concat(type, ".struct_size is ", args->struct_size, "; set it to sizeof, ", sizeof(Args)));
-}
-
 void check_struct(const TesseraAttentionArgs* args) {
-  check_size(args, kOp, "TesseraAttentionArgs");
+  check_struct_size(args, kOp, "TesseraAttentionArgs");
   constexpr int32_t kKnown = TESSERA_ATTENTION_LEFT | TESSERA_ATTENTION_RIGHT;
   if ((args->bounds & ~kKnown) != 0) {
     fail(concat(kOp, ": bounds is ", args->bounds, "; this library knows the bits of ", kKnown));
@@ -42,48 +36,40 @@ int64_t bound_of(const TesseraAttentionArgs& args, int32_t bit, int64_t value,
   return value;
 }
 
-TensorView view_if_given(const DLTensor* tensor, std::string_view name, std::string_view op = kOp) {
-  return optional_view(tensor, {op, name}).value_or(TensorView{});
-}
-
 AttentionArgs to_args(const TesseraAttentionArgs& c) {
+  const auto optional = [](const DLTensor* tensor, std::string_view name) {
+    return view_or_empty(tensor, {kOp, name});
+  };
   return {.q = required_view(c.q, {kOp, "q"}, c.format),
           .k = required_view(c.k, {kOp, "k"}, c.format),
           .v = required_view(c.v, {kOp, "v"}, c.format),
           .out = required_view(c.out, {kOp, "out"}),
-          .lse = view_if_given(c.lse, "lse"),
+          .lse = optional(c.lse, "lse"),
           .scale = c.scale,
           .mask = {.left = bound_of(c, TESSERA_ATTENTION_LEFT, c.left, "left"),
                    .right = bound_of(c, TESSERA_ATTENTION_RIGHT, c.right, "right"),
-                   .intervals = view_if_given(c.intervals, "intervals")},
+                   .intervals = optional(c.intervals, "intervals")},
           .softcap = c.softcap,
-          .sinks = view_if_given(c.sinks, "sinks"),
-          .alibi_slopes = view_if_given(c.alibi_slopes, "alibi_slopes"),
-          .q_starts = view_if_given(c.q_starts, "q_starts"),
-          .kv_starts = view_if_given(c.kv_starts, "kv_starts"),
-          .kv_lens = view_if_given(c.kv_lens, "kv_lens"),
-          .k_page_table = view_if_given(c.k_page_table, "k_page_table"),
-          .v_page_table = view_if_given(c.v_page_table, "v_page_table"),
-          .q_scale = view_if_given(c.q_scale, "q_scale"),
-          .k_scale = view_if_given(c.k_scale, "k_scale"),
-          .v_scale = view_if_given(c.v_scale, "v_scale"),
+          .sinks = optional(c.sinks, "sinks"),
+          .alibi_slopes = optional(c.alibi_slopes, "alibi_slopes"),
+          .q_starts = optional(c.q_starts, "q_starts"),
+          .kv_starts = optional(c.kv_starts, "kv_starts"),
+          .kv_lens = optional(c.kv_lens, "kv_lens"),
+          .k_page_table = optional(c.k_page_table, "k_page_table"),
+          .v_page_table = optional(c.v_page_table, "v_page_table"),
+          .q_scale = optional(c.q_scale, "q_scale"),
+          .k_scale = optional(c.k_scale, "k_scale"),
+          .v_scale = optional(c.v_scale, "v_scale"),
           .sums_in_float = c.sums_in_float != 0,
           .dropout = {.rate = c.dropout_rate, .seed = c.dropout_seed}};
 }
 
 DecodeAttentionArgs to_args(const TesseraDecodeAttentionArgs& c) {
   const auto optional = [](const DLTensor* tensor, std::string_view name) {
-    return view_if_given(tensor, name, kDecode);
+    return view_or_empty(tensor, {kDecode, name});
   };
   return {.q = required_view(c.q, {kDecode, "q"}),
-          .kv = {.k_pages = required_view(c.k_pages, {kDecode, "k_pages"}, c.k_format),
-                 .v_pages = required_view(c.v_pages, {kDecode, "v_pages"}, c.v_format),
-                 .page_table = optional(c.page_table, "page_table"),
-                 .seq_lens = required_view(c.seq_lens, {kDecode, "seq_lens"}),
-                 .k_scales = optional(c.k_scales, "k_scales"),
-                 .v_scales = optional(c.v_scales, "v_scales"),
-                 .k_tail = optional(c.k_tail, "k_tail"),
-                 .tails = optional(c.tails, "tails")},
+          .kv = to_paged_kv(c, kDecode),
           .out = required_view(c.out, {kDecode, "out"}),
           .scale = c.scale,
           .window = c.window,
@@ -116,7 +102,7 @@ TesseraStatus tessera_attention_prefill(const TesseraAttentionArgs* args,
 TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
                                        const TesseraContext* ctx) {
   return guarded([&] {
-    check_size(args, kDecode, "TesseraDecodeAttentionArgs");
+    check_struct_size(args, kDecode, "TesseraDecodeAttentionArgs");
     call(kDecode, &attention_decode, to_args(*args), ctx);
   });
 }

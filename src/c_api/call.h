@@ -1,4 +1,4 @@
-// What every operation of the C ABI does around its C++ twin: enums in, and run or answer.
+// What every operation of the C ABI does around its C++ twin: arguments in, and run or answer.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,6 +18,19 @@ Enum to_enum(int32_t value, Enum last, std::string_view what) {
     fail(concat(what, " is ", value, "; want 0 to ", static_cast<int>(last)));
   }
   return static_cast<Enum>(value);
+}
+
+// Refuses a struct of arguments that is absent or older than this library's.
+template <class Args>
+void check_struct_size(const Args* args, std::string_view op, std::string_view type) {
+  if (args == nullptr) fail(concat(op, ": args is NULL"));
+  if (args->struct_size >= sizeof(Args)) return;
+  fail(concat(type, ".struct_size is ", args->struct_size, "; set it to sizeof, ", sizeof(Args)));
+}
+
+// Of an argument that an empty view stands in for where it is absent.
+inline TensorView view_or_empty(const DLTensor* tensor, ArgName name) {
+  return optional_view(tensor, name).value_or(TensorView{});
 }
 
 // Runs the operation, or answers whether it would be served.

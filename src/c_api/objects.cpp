@@ -1,7 +1,9 @@
 // Operations on a framework's objects, all read in the same call, by functions the caller names.
 // SPDX-License-Identifier: MIT
 #include <cstddef>
+#include <cstring>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "tessera/c.h"
@@ -47,13 +49,10 @@ int unread(const TesseraObjects& how) {
   return -1;
 }
 
-template <auto kOp, size_t... kIndex>
-int call(const DLTensor* const* tensors, std::index_sequence<kIndex...>, auto... rest) {
-  return kOp(tensors[kIndex]..., rest...);
-}
-
-template <auto kOp, size_t kCount, class... Scalars>
-int run(const TesseraObjects* how, void* sequence, const TesseraContext* ctx, Scalars... scalars) {
+// Reads kCount tensors, finds the stream and calls `call` with both, other threads let in.
+template <size_t kCount, class Call>
+int run_on_objects(const TesseraObjects* how, void* sequence, const TesseraContext* ctx,
+                   Call&& call) {
   if (how->struct_size < sizeof(TesseraObjects)) return -1;
   Tensors<kCount> tensors;
   if (!tensors.read_all(*how, sequence)) return unread(*how);
@@ -63,76 +62,40 @@ int run(const TesseraObjects* how, void* sequence, const TesseraContext* ctx, Sc
     ctx = &current;
   }
   void* state = how->unlock();
-  const int status =
-      call<kOp>(tensors.pointers, std::make_index_sequence<kCount>(), scalars..., ctx);
+  const int status = call(tensors.pointers, ctx);
   how->lock(state);
   return status;
 }
 
-// A struct of arguments with the tensors read for it.
-TesseraStatus attention_prefill(const DLTensor* q, const DLTensor* k, const DLTensor* v,
-                                const DLTensor* out, const DLTensor* lse, const DLTensor* intervals,
-                                const DLTensor* sinks, const DLTensor* alibi_slopes,
-                                const DLTensor* q_starts, const DLTensor* kv_starts,
-                                const DLTensor* kv_lens, const DLTensor* k_page_table,
-                                const DLTensor* v_page_table, const DLTensor* q_scale,
-                                const DLTensor* k_scale, const DLTensor* v_scale,
-                                const TesseraAttentionArgs* given, const TesseraContext* ctx) {
-  if (given == nullptr || given->struct_size < sizeof(TesseraAttentionArgs)) {
-    return tessera_attention_prefill(given, ctx);  // which refuses it
-  }
-  TesseraAttentionArgs args = *given;
-  args.q = q;
-  args.k = k;
-  args.v = v;
-  args.out = out;
-  args.lse = lse;
-  args.intervals = intervals;
-  args.sinks = sinks;
-  args.alibi_slopes = alibi_slopes;
-  args.q_starts = q_starts;
-  args.kv_starts = kv_starts;
-  args.kv_lens = kv_lens;
-  args.k_page_table = k_page_table;
-  args.v_page_table = v_page_table;
-  args.q_scale = q_scale;
-  args.k_scale = k_scale;
-  args.v_scale = v_scale;
-  return tessera_attention_prefill(&args, ctx);
+template <auto kOp, size_t... kIndex>
+int call(const DLTensor* const* tensors, std::index_sequence<kIndex...>, auto... rest) {
+  return kOp(tensors[kIndex]..., rest...);
 }
 
-TesseraStatus attention_decode(const DLTensor* q, const DLTensor* k_pages, const DLTensor* v_pages,
-                               const DLTensor* out, const DLTensor* seq_lens,
-                               const DLTensor* page_table, const DLTensor* k_scales,
-                               const DLTensor* v_scales, const DLTensor* k_tail,
-                               const DLTensor* tails, const DLTensor* lse, const DLTensor* sinks,
-                               const DLTensor* alibi_slopes, const DLTensor* tree,
-                               const DLTensor* blocks, const DLTensor* num_blocks,
-                               const DLTensor* keys, const DLTensor* num_keys,
-                               const TesseraDecodeAttentionArgs* given, const TesseraContext* ctx) {
-  if (given == nullptr || given->struct_size < sizeof(TesseraDecodeAttentionArgs)) {
-    return tessera_attention_decode(given, ctx);  // which refuses it
-  }
-  TesseraDecodeAttentionArgs args = *given;
-  args.q = q;
-  args.k_pages = k_pages;
-  args.v_pages = v_pages;
-  args.out = out;
-  args.seq_lens = seq_lens;
-  args.page_table = page_table;
-  args.k_scales = k_scales;
-  args.v_scales = v_scales;
-  args.k_tail = k_tail;
-  args.tails = tails;
-  args.lse = lse;
-  args.sinks = sinks;
-  args.alibi_slopes = alibi_slopes;
-  args.tree = tree;
-  args.blocks = blocks;
-  args.num_blocks = num_blocks;
-  args.keys = keys;
-  args.num_keys = num_keys;
-  return tessera_attention_decode(&args, ctx);
+template <auto kOp, size_t kCount, class... Scalars>
+int run(const TesseraObjects* how, void* sequence, const TesseraContext* ctx, Scalars... scalars) {
+  const auto run_op = [&](const DLTensor* const* tensors, const TesseraContext* found) {
+    return call<kOp>(tensors, std::make_index_sequence<kCount>(), scalars..., found);
+  };
+  return run_on_objects<kCount>(how, sequence, ctx, run_op);
+}
+
+// A struct of arguments has its size, then all its tensors, then its scalars from byte kScalars on.
+template <auto kOp, class Args, size_t kScalars>
+int run_struct(const TesseraObjects* how, void* sequence, const TesseraContext* ctx,
+               const Args* given) {
+  static_assert(std::is_standard_layout_v<Args> && std::is_trivially_copyable_v<Args>);
+  constexpr size_t kCount = (kScalars - sizeof given->struct_size) / sizeof(const DLTensor*);
+  const auto run_op = [&](const DLTensor* const* tensors, const TesseraContext* found) -> int {
+    if (given == nullptr || given->struct_size < sizeof(Args)) {
+      return kOp(given, found);  // which refuses it
+    }
+    Args args = *given;
+    auto* fields = reinterpret_cast<std::byte*>(&args) + sizeof args.struct_size;
+    std::memcpy(fields, tensors, kCount * sizeof *tensors);
+    return kOp(&args, found);
+  };
+  return run_on_objects<kCount>(how, sequence, ctx, run_op);
 }
 
 struct Entry {
@@ -144,6 +107,12 @@ struct Entry {
 template <auto kOp, size_t kCount, class... Scalars>
 Entry entry(std::string_view op) {
   return {op, reinterpret_cast<TesseraFunction>(&run<kOp, kCount, Scalars...>)};
+}
+
+// The same with a struct, and the offset of the first field that is no tensor.
+template <auto kOp, class Args, size_t kScalars>
+Entry struct_entry(std::string_view op) {
+  return {op, reinterpret_cast<TesseraFunction>(&run_struct<kOp, Args, kScalars>)};
 }
 
 const Entry kEntries[] = {
@@ -163,8 +132,15 @@ const Entry kEntries[] = {
     entry<tessera_prune_2_4, 3>("prune_2_4"),
     entry<tessera_expand_2_4, 3>("expand_2_4"),
     entry<tessera_gemm_2_4, 4>("gemm_2_4"),
-    entry<attention_prefill, 16, const TesseraAttentionArgs*>("attention_prefill"),
-    entry<attention_decode, 18, const TesseraDecodeAttentionArgs*>("attention_decode"),
+    entry<tessera_kv_copy_pages, 6, int32_t, int32_t>("kv_copy_pages"),
+    struct_entry<tessera_attention_prefill, TesseraAttentionArgs,
+                 offsetof(TesseraAttentionArgs, left)>("attention_prefill"),
+    struct_entry<tessera_attention_decode, TesseraDecodeAttentionArgs,
+                 offsetof(TesseraDecodeAttentionArgs, window)>("attention_decode"),
+    struct_entry<tessera_kv_append, TesseraKvAppendArgs, offsetof(TesseraKvAppendArgs, rope_style)>(
+        "kv_append"),
+    struct_entry<tessera_kv_gather, TesseraKvGatherArgs, offsetof(TesseraKvGatherArgs, k_format)>(
+        "kv_gather"),
 };
 
 }  // namespace

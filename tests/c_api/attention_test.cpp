@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "tests/c_api/dl_tensor.h"
+#include "tests/c_api/expect.h"
 #include "tests/c_api/plain_c.h"
 
 namespace tessera::testing {
@@ -15,14 +15,6 @@ namespace {
 
 using Floats = std::vector<float>;
 using Ints = std::vector<int32_t>;
-
-void expect_ok(TesseraStatus status) { EXPECT_EQ(status, TESSERA_OK) << tessera_last_error(); }
-
-void expect_refused(TesseraStatus status, const std::string& words) {
-  EXPECT_EQ(status, TESSERA_ERROR);
-  EXPECT_NE(std::string(tessera_last_error()).find(words), std::string::npos)
-      << "message: " << tessera_last_error() << "\nwant in it: " << words;
-}
 
 // Four tokens of one head whose scores are all 0: a query gives the mean of the values it sees,
 // which are powers of two, so that a sum says which they were. A test adds what it is about.

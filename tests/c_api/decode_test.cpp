@@ -3,23 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "tests/c_api/dl_tensor.h"
+#include "tests/c_api/expect.h"
 
 namespace tessera::testing {
 namespace {
 
 using Floats = std::vector<float>;
-
-void expect_ok(TesseraStatus status) { EXPECT_EQ(status, TESSERA_OK) << tessera_last_error(); }
-
-void expect_refused(TesseraStatus status, const std::string& words) {
-  EXPECT_EQ(status, TESSERA_ERROR);
-  EXPECT_NE(std::string(tessera_last_error()).find(words), std::string::npos)
-      << "message: " << tessera_last_error() << "\nwant in it: " << words;
-}
 
 // Two sequences of one head in pages of 2 tokens, whose scores are all 0: a token gives the mean of
 // the values it sees, which are powers of two. The first has 3 tokens, the second 1.

@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "tests/c_api/dl_tensor.h"
+#include "tests/c_api/expect.h"
 #include "tests/c_api/plain_c.h"
 
 namespace tessera::testing {
 namespace {
 
 using Floats = std::vector<float>;
-
-void expect_ok(TesseraStatus status) { EXPECT_EQ(status, TESSERA_OK) << tessera_last_error(); }
 
 void expect_near(const std::vector<float>& got, const std::vector<float>& want, float bound) {
   ASSERT_EQ(got.size(), want.size());

@@ -4,23 +4,15 @@
 
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "tests/c_api/dl_tensor.h"
+#include "tests/c_api/expect.h"
 
 namespace tessera::testing {
 namespace {
 
 using Floats = std::vector<float>;
-
-void expect_ok(TesseraStatus status) { EXPECT_EQ(status, TESSERA_OK) << tessera_last_error(); }
-
-void expect_refused(TesseraStatus status, const std::string& words) {
-  EXPECT_EQ(status, TESSERA_ERROR);
-  EXPECT_NE(std::string(tessera_last_error()).find(words), std::string::npos)
-      << "message: " << tessera_last_error() << "\nwant in it: " << words;
-}
 
 // Values that bf16 holds exactly.
 struct Bf16Array : Array<uint16_t> {

@@ -163,11 +163,37 @@ TEST_F(ObjectsTest, AreTheTensorsOfAStructOfArguments) {
   EXPECT_EQ(lse.values, std::vector<float>{0.0f});
 }
 
+// A sequence of one token, whose row must be read: the last tensor of the struct is given too.
+TEST_F(ObjectsTest, AreAllTensorsOfAStruct) {
+  using Gather =
+      int (*)(const TesseraObjects*, void*, const TesseraContext*, const TesseraKvGatherArgs*);
+  const auto run = reinterpret_cast<Gather>(tessera_on_objects("kv_gather"));
+  Array<float> pages({1, 1, 1, 2}, {5, 6}), k({1, 1, 2}), v({1, 1, 2});
+  Array<int32_t> lens({1}, {1}), starts({1}, {0}), tails({1}, {0});
+  DLManagedTensor objects[6]{};
+  const DLTensor tensors[] = {pages.dl, lens.dl, starts.dl, k.dl, v.dl, tails.dl};
+  for (size_t i = 0; i < 6; ++i) objects[i].dl_tensor = tensors[i];
+  Objects sequence{&objects[0], &objects[0], &objects[1], &objects[2], &objects[3], &objects[4]};
+  TesseraKvGatherArgs args{};
+  args.struct_size = sizeof args;
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(k.values, pages.values);
+  EXPECT_EQ(v.values, pages.values);
+  sequence.insert(sequence.end(), {&absent, &absent, &absent, &absent, &objects[5]});
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), TESSERA_ERROR);
+  EXPECT_EQ(std::string(tessera_last_error()).find("kv_gather: tails is given"), 0u)
+      << tessera_last_error();
+  sequence.push_back(&absent);
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), -1);
+}
+
 TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
-  for (const char* op :
-       {"rms_norm", "layer_norm", "rope", "activation", "softmax", "embedding", "copy", "quantize",
-        "dequantize", "reduce", "argmax", "gemm", "pack_gate_up", "prune_2_4", "expand_2_4",
-        "gemm_2_4", "attention_prefill"}) {
+  for (const char* op : {"rms_norm",          "layer_norm",       "rope",       "activation",
+                         "softmax",           "embedding",        "copy",       "quantize",
+                         "dequantize",        "reduce",           "argmax",     "gemm",
+                         "pack_gate_up",      "prune_2_4",        "expand_2_4", "gemm_2_4",
+                         "attention_prefill", "attention_decode", "kv_append",  "kv_gather",
+                         "kv_copy_pages"}) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);

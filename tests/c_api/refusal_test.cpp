@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/c_api/dl_tensor.h"
+#include "tests/c_api/expect.h"
 
 namespace tessera::testing {
 namespace {
@@ -19,12 +20,6 @@ struct CopyCase {
 
   TesseraStatus run(const TesseraContext* ctx = nullptr) { return tessera_copy(x, out, ctx); }
 };
-
-void expect_refused(TesseraStatus status, const std::string& words) {
-  EXPECT_EQ(status, TESSERA_ERROR);
-  EXPECT_NE(std::string(tessera_last_error()).find(words), std::string::npos)
-      << "message: " << tessera_last_error() << "\nwant in it: " << words;
-}
 
 TEST(CApiRefuses, AMissingTensor) {
   CopyCase c;

@@ -76,6 +76,7 @@ else:
     def attention_calls(device):
         q, k, v = attention_tensors(device)
         lens = torch.tensor([9, 4], device=device, dtype=torch.int32)
+        table = torch.tensor([[1], [0]], device=device, dtype=torch.int32)
         sinks = torch.ones(4, device=device)
         return {
             "attention_prefill": (
@@ -88,6 +89,18 @@ else:
                 lambda: OPS.attention_prefill_lse(q, k, v, softcap=4.0, sinks=sinks),
                 lambda: tessera.attention_prefill(
                     q, k, v, softcap=4.0, sinks=sinks, return_lse=True
+                ),
+            ),
+            "attention_decode": (
+                lambda: OPS.attention_decode(q[:, 0], k, v, lens, table, window=3, longest=9),
+                lambda: tessera.attention_decode(
+                    q[:, 0], k, v, lens, page_table=table, window=3, longest=9
+                ),
+            ),
+            "attention_decode_lse": (
+                lambda: OPS.attention_decode_lse(q[:, :2], k, v, lens, sinks=sinks, scale=0.3),
+                lambda: tessera.attention_decode(
+                    q[:, :2], k, v, lens, sinks=sinks, scale=0.3, return_lse=True
                 ),
             ),
         }
@@ -161,6 +174,8 @@ else:
         q, scale = tessera.quantize(x, "int8")
         b = torch.randn(32, 128, generator=torch.Generator().manual_seed(1)).to(device)
         w, values, meta, *moved = sparse_weight(device)
+        queries, *pages = attention_tensors(device)
+        lens = torch.tensor([9, 4], device=device, dtype=torch.int32)
         samples = {
             "rms_norm": (x, weight),
             "add_rms_norm": (x, residual, weight),
@@ -182,6 +197,8 @@ else:
             "gemm_2_4": (x.half(), *moved),
             "attention_prefill": tuple(attention_tensors(device)),
             "attention_prefill_lse": tuple(attention_tensors(device)),
+            "attention_decode": (queries[:, 0], *pages, lens),
+            "attention_decode_lse": (queries[:, :3], *pages, lens),
         }
         for name, args in samples.items():
             utilities = ("test_schema", "test_faketensor")

@@ -189,6 +189,36 @@ def test_attention_is_captured_in_a_graph():
     assert torch.equal(replayed[0], out) and torch.equal(replayed[1], lse)
 
 
+def test_a_step_of_decoding_is_captured_in_a_graph():
+    """Slots and lengths are read on the GPU, so that one graph serves every step."""
+    pages, want_pages = (torch.zeros(2, 4, 16, 2, 128, device="cuda").half() for _ in range(2))
+    q, k, v = (torch.zeros(2, n, 128, device="cuda").half() for n in (8, 2, 2))
+    table = torch.tensor([[2, 0], [1, 3]], device="cuda", dtype=torch.int32)
+    slots = torch.full((2,), -1, device="cuda")
+    lens, out = torch.ones(2, device="cuda", dtype=torch.int32), torch.empty_like(q)
+    how = {"page_table": table, "longest": 32}
+
+    def step():
+        tessera.kv_append(k, v, slots, *pages)
+        tessera.attention_decode(q, *pages, lens, out=out, **how)
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for i in range(20):
+        for x in (q, k, v):
+            x.copy_(torch.randn_like(x))
+        slots.copy_(table[:, i // 16] * 16 + i % 16)
+        lens.fill_(i + 1)
+        graph.replay()
+        tessera.kv_append(k, v, slots, *want_pages)
+        assert torch.equal(pages, want_pages), f"step {i}"
+        want = tessera.attention_decode(q, *want_pages, lens, **how)
+        assert torch.equal(out, want) and out.any(), f"step {i}"
+
+
 def test_every_attention_row_that_is_served_agrees():
     """A query that is a key's own direction, much enlarged, gives that key's value exactly."""
     served = []
