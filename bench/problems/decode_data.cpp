@@ -4,6 +4,7 @@
 // Integers are exact in every format: scales are powers of two, lows multiples of them.
 #include "bench/problems/decode_data.h"
 
+#include <algorithm>
 #include <span>
 
 #include "bench/problems/key_code.h"
@@ -234,7 +235,9 @@ void fill_decode_queries(Operand& q, const DecodeOptions& o, const DecodeLayout&
   std::vector<float> elements(static_cast<size_t>(o.d));
   for (int64_t s = 0; s < o.batch; ++s) {
     for (int64_t i = 0; i < o.q_len; ++i) {
-      const std::vector<int64_t> seen = o.is_normal ? std::vector<int64_t>() : layout.seen_by(s, i);
+      std::vector<int64_t> seen = o.is_normal ? std::vector<int64_t>() : layout.seen_by(s, i);
+      std::ranges::transform(seen, seen.begin(), [&](int64_t t) { return layout.twin_of(t); });
+      std::ranges::sort(seen);
       for (int64_t h = 0; h < o.heads; ++h) {
         const int64_t place = q.offset + s * q.strides[0] + (o.has_q_axis ? i * q.strides[1] : 0) +
                               h * q.strides[q.strides.size() - 2];

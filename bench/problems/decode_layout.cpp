@@ -76,8 +76,9 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.has_lse = get("lse") != 0;
   o.is_in_place = get("in_place") != 0;
   o.has_longest = get("longest") != 0;
+  o.has_repeats = get("repeats") != 0;
   o.is_normal = fill == Fill::normal;
-  o.chooses_one_key = o.has_alibi;
+  o.chooses_one_key = o.has_alibi || o.has_repeats;
   if (o.is_paged()) o.shared = std::min(o.shared, o.max_pages());
   if (o.k > KvStored::i4_columns || o.v > KvStored::i4) {
     fail("problem: k is 0 to 6 and v is 0 to 5: plain, e4m3, e5m2, i8, u8, i4, i4 by columns");
@@ -143,10 +144,14 @@ void DecodeLayout::make_lists() {
   }
 }
 
+int64_t DecodeLayout::twin_of(int64_t t) const {
+  return options_.has_repeats && t / options_.page % 2 != 0 ? t - options_.page : t;
+}
+
 // Sequences share the first pages where they are told to.
 int64_t DecodeLayout::page_of(int64_t s, int64_t t) const {
   if (!options_.is_paged()) return s;
-  const int64_t block = t / options_.page;
+  const int64_t block = twin_of(t) / options_.page;
   const int64_t own = block < options_.shared ? 0 : s * (options_.max_pages() - options_.shared);
   return page_order_[static_cast<size_t>(own + block)];
 }

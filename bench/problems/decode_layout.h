@@ -20,7 +20,7 @@ struct DecodeOptions {
   KvStored k, v;
   int64_t tail;  // the type of the tail: 0 that of q, 1 f32, 2 f16, 3 bf16
   bool has_q_axis, has_lens, has_blocks, has_tree, has_softcap, has_sinks, has_alibi, has_lse;
-  bool is_in_place, has_longest, is_normal;
+  bool is_in_place, has_longest, has_repeats, is_normal;
   bool chooses_one_key;  // integers: no query weighs several keys alike
 
   bool is_paged() const { return page > 0; }
@@ -41,6 +41,9 @@ class DecodeLayout {
   int64_t num_pages() const { return num_pages_; }
   // The page of token t of sequence s.
   int64_t page_of(int64_t s, int64_t t) const;
+  // The token whose key and value token t has: itself, or where pages repeat one of the page
+  // before.
+  int64_t twin_of(int64_t t) const;
   int64_t tail_of(int64_t s) const { return options_.num_tails - 1 - s; }
   // Whether a key of the sequence is read from its tail.
   bool is_in_tail(int64_t s, int64_t t) const;

@@ -108,6 +108,8 @@ std::vector<Shape> page_shapes(int64_t d) {
       shape_of({4, 0, 100}, {4, 2}, d, {{"page", 16}, {"shared", 3}, {"lens", 1}}),
       shape_of({4, 2, 100}, {4, 2}, d, {{"page", 16}, {"shared", 6}, {"pages", 28}}),
       shape_of({3, 0, 100}, {4, 2}, d, {{"in_place", 1}, {"page", 16}, {"pages", 21}}),
+      shape_of({4, 0, 150}, {4, 2}, d, {{"page", 16}, {"repeats", 1}, {"lens", 1}, {"lse", 1}}),
+      shape_of({3, 2, 300}, {4, 2}, d, {{"k", 3}, {"page", 32}, {"repeats", 1}}),
       shape_of({2, 4, 1200}, {8, 2}, d, {{"in_place", 1}, {"page", 64}}),
       shape_of({40, 0, 60}, {3, 3}, d, {{"page", 16}, {"pages", 160}, {"lens", 1}}),
       // Several pieces, of which short sequences have fewer, in one call.
@@ -207,7 +209,10 @@ std::vector<Shape> decode_test_shapes() {
   }
   append(shapes, {shape_of({3, 3, 300}, {6, 2}, 100, {{"k", 6}, {"page", 32}, {"lens", 1}}),
                   shape_of({3, 0, 300}, {6, 2}, 100, {{"k", 5}, {"page", 16}, {"strided", 3}}),
-                  shape_of({1, 0, 8}, {2, 1}, 8)});
+                  shape_of({1, 0, 8}, {2, 1}, 8),
+                  // As long as contexts get.
+                  shape_of({1, 0, 131072}, {2, 1}, 64, {{"page", 16}, {"lse", 1}}),
+                  shape_of({1, 0, 131072}, {4, 1}, 128, {{"longest", 1}})});
   return shapes;
 }
 

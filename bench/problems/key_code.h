@@ -38,7 +38,7 @@ class KeyCode {
     int64_t most_digits;
   };
   static constexpr Split kForFp8{3, 4};
-  static constexpr Split kFor16Bits{5, 5};
+  static constexpr Split kFor16Bits{5, 6};
 
   // Refuses more keys than d elements can tell apart.
   KeyCode(int64_t num_keys, int64_t d, Split split);
