@@ -8,6 +8,7 @@
 #include "kernels/attention/decode_sm90/columns.cuh"
 #include "kernels/attention/decode_sm90/load.cuh"
 #include "kernels/attention/decode_sm90/products.cuh"
+#include "kernels/attention/decode_sm90/rows.cuh"
 #include "kernels/attention/scores.cuh"
 #include "tile/convert.cuh"
 #include "tile/fragment.cuh"
@@ -26,6 +27,10 @@ struct DecodeWarp {
   static constexpr bool kHasLowK = K::kNumScales == 2;
   static constexpr bool kHasLowV = V::kNumScales == 2;
   static constexpr bool kHasBase = V::kValueBase != 0;
+  // Boxes of a step whose scores a thread has.
+  static constexpr int kBoxes = Tile::kIsNarrow ? 1 : 2;
+  using Scores = float[kBoxes][kTiles][4];
+  static constexpr int kFirstOther = Tile::kIsNarrow ? 2 : 4;  // lane with the same columns
   // What a score is worth when it has been finished.
   static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
   // Weights against a reference that is set anew when they grow beyond the cap, as in prefill. Of
@@ -51,6 +56,13 @@ struct DecodeWarp {
   // and its position.
   uint32_t seen[kTiles][2];
   int first_seen[kTiles][2];
+
+  // The first of its two columns of a tile, and the box of `box` of its own, where a thread has
+  // scores.
+  __device__ __forceinline__ int column() const { return 2 * (lane % (Tile::kIsNarrow ? 2 : 4)); }
+  __device__ __forceinline__ int box_of(int box) const {
+    return Tile::kIsNarrow ? lane % 4 / 2 : box;
+  }
 
   __device__ int head_of(int row) const {
     return run.kv_head * p.group + row - token_of(p, row) * p.group;
@@ -97,13 +109,13 @@ struct DecodeWarp {
     part += __shfl_xor_sync(~0u, part, 1);
     part += __shfl_xor_sync(~0u, part, 2);
     TESSERA_UNROLL
-    for (int j = 0; j < 2; ++j) columns[j] = __shfl_sync(~0u, part, 8 * (lane % 4) + 4 * j);
+    for (int j = 0; j < 2; ++j) columns[j] = __shfl_sync(~0u, part, 4 * (column() + j));
   }
 
   __device__ void find_seen(int t) {
     TESSERA_UNROLL
     for (int j = 0; j < 2; ++j) {
-      const int row = min(first_row + 8 * t + 2 * (lane % 4) + j, p.rows - 1);
+      const int row = min(first_row + 8 * t + column() + j, p.rows - 1);
       const int token = token_of(p, row);
       seen[t][j] = p.tree != nullptr ? static_cast<uint32_t>(p.tree[run.sequence * p.q_len + token])
                                      : (2u << token) - 1;
@@ -111,32 +123,30 @@ struct DecodeWarp {
     }
   }
 
-  // Scale and low of this thread's keys: lane / 4 + 8 * i, over a step.
-  struct RowScales {
-    float scale[4], low[4];
-  };
-  template <int kNumScales>
-  __device__ __forceinline__ RowScales row_scales(uint32_t scales) const {
-    RowScales s;
-    const uint32_t at = scales + 2 * kNumScales * (lane / 4);
+  // Where only half of the columns are queries, the other half's lanes take the second box's
+  // scores.
+  __device__ __forceinline__ void share_out(const StepScores<Tile>& products, Scores& x) const {
     TESSERA_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      uint32_t word = tile::ptx::load_shared(at + 16 * kNumScales * i -
-                                             (kNumScales == 1 ? lane / 4 % 2 * 2 : 0));
-      if constexpr (kNumScales == 1) word >>= lane / 4 % 2 * 16;
-      const float2 pair = tile::pair_to_floats<F16>(word);
-      s.scale[i] = pair.x;
-      s.low[i] = pair.y;
+    for (int t = 0; t < kTiles; ++t) {
+      TESSERA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (Tile::kIsNarrow) {
+          const float other = __shfl_xor_sync(~0u, products[1][t][i], 2);
+          x[0][t][i] = lane % 4 < 2 ? products[0][t][i] : other;
+        } else {
+          x[0][t][i] = products[0][t][i];
+          x[kBoxes - 1][t][i] = products[1][t][i];
+        }
+      }
     }
-    return s;
   }
 
   // Products become scores in powers of two before the scale, -inf where a query does not see.
-  __device__ __forceinline__ void finish_scores(float (&x)[2][kTiles][4], int step) const {
+  __device__ __forceinline__ void finish_scores(Scores& x, int step) const {
     if constexpr (K::kNumScales > 0) {
-      const RowScales rows = row_scales<K::kNumScales>(ring.key_scales());
+      const auto rows = row_scales<K::kNumScales, kBoxes>(ring.key_scales(), box_of(0), lane);
       TESSERA_UNROLL
-      for (int box = 0; box < 2; ++box) {
+      for (int box = 0; box < kBoxes; ++box) {
         TESSERA_UNROLL
         for (int t = 0; t < kTiles; ++t) {
           TESSERA_UNROLL
@@ -153,7 +163,7 @@ struct DecodeWarp {
         }
       }
     }
-    const int first_key = step * kStepKeys + lane / 4;
+    const int first_key = step * kStepKeys + kBoxKeys * box_of(0) + lane / 4;
     if constexpr (Tile::kIsGeneral) {
       TESSERA_UNROLL
       for (int t = 0; t < kTiles; ++t) {
@@ -163,7 +173,7 @@ struct DecodeWarp {
     } else {
       if ((step + 1) * kStepKeys <= run.len) return;
       TESSERA_UNROLL
-      for (int box = 0; box < 2; ++box) {
+      for (int box = 0; box < kBoxes; ++box) {
         TESSERA_UNROLL
         for (int t = 0; t < kTiles; ++t) {
           TESSERA_UNROLL
@@ -176,15 +186,14 @@ struct DecodeWarp {
   }
 
   // Softcap, ALiBi, windows, several tokens: column j of tile t.
-  __device__ __forceinline__ void modify(float (&x)[2][kTiles][4], int t, int j,
-                                         int first_key) const {
-    const int row = min(first_row + 8 * t + 2 * (lane % 4) + j, p.rows - 1);
+  __device__ __forceinline__ void modify(Scores& x, int t, int j, int first_key) const {
+    const int row = min(first_row + 8 * t + column() + j, p.rows - 1);
     const ScoreRule<T> rule(p.scores, head_of(row));
     const int newest = run.len - p.q_len;  // the first of the newest keys
     const int position = newest + token_of(p, row);
     const float k_scale = scale_of_k();
     TESSERA_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kBoxes; ++i) {
       const int key = first_key + 8 * i;
       float& y = x[i / 2][t][2 * (i % 2) + j];
       y = rule(y * k_scale, position - key);
@@ -198,12 +207,12 @@ struct DecodeWarp {
     return p.k_head_scales[run.kv_head * p.k_head_scale_step];
   }
 
-  __device__ __forceinline__ void exponentiate(const float (&x)[2][kTiles][4],
-                                               float (&y)[2][kTiles][4], float (&sums)[kTiles][2]) {
+  __device__ __forceinline__ void exponentiate(const Scores& x, Scores& y,
+                                               float (&sums)[kTiles][2]) {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       TESSERA_UNROLL
-      for (int box = 0; box < 2; ++box) {
+      for (int box = 0; box < kBoxes; ++box) {
         TESSERA_UNROLL
         for (int i = 0; i < 4; ++i) {
           y[box][t][i] = exp2_approx(fmaf(x[box][t][i], scale, -state.reference[t][i % 2]));
@@ -211,23 +220,24 @@ struct DecodeWarp {
       }
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
-        sums[t][j] = (y[0][t][j] + y[0][t][2 + j]) + (y[1][t][j] + y[1][t][2 + j]);
+        sums[t][j] = y[0][t][j] + y[0][t][2 + j];
+        if constexpr (kBoxes == 2) sums[t][j] += y[1][t][j] + y[1][t][2 + j];
       }
     }
   }
 
   // References anew, from a step's scores, for columns whose weights are too large or that have
   // none.
-  __device__ __forceinline__ void refer(const float (&x)[2][kTiles][4],
-                                        const float (&sums)[kTiles][2]) {
+  __device__ __forceinline__ void refer(const Scores& x, const float (&sums)[kTiles][2]) {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
-        float top = fmaxf(fmaxf(x[0][t][j], x[0][t][2 + j]), fmaxf(x[1][t][j], x[1][t][2 + j]));
+        float top = fmaxf(x[0][t][j], x[0][t][2 + j]);
+        if constexpr (kBoxes == 2) top = fmaxf(top, fmaxf(x[1][t][j], x[1][t][2 + j]));
         float most = sums[t][j];
         TESSERA_UNROLL
-        for (int lanes = 4; lanes < 32; lanes *= 2) {
+        for (int lanes = kFirstOther; lanes < 32; lanes *= 2) {
           top = fmaxf(top, __shfl_xor_sync(~0u, top, lanes));
           most = fmaxf(most, __shfl_xor_sync(~0u, most, lanes));
         }
@@ -249,21 +259,20 @@ struct DecodeWarp {
   }
 
   // The weights of a step as operands.
-  __device__ __forceinline__ void pack(float (&y)[2][kTiles][4], uint32_t (&weights)[2][kTiles][2],
-                                       int step) {
-    RowScales rows;
+  __device__ __forceinline__ void pack(Scores& y, uint32_t (&weights)[2][kTiles][2], int step) {
+    RowScales<kBoxes> rows;
     if constexpr (V::kNumScales > 0) {
-      rows = row_scales<V::kNumScales>(ring.value_scales());
+      rows = row_scales<V::kNumScales, kBoxes>(ring.value_scales(), box_of(0), lane);
       if (step * kStepKeys < run.first_key || (step + 1) * kStepKeys > run.len) {
         TESSERA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int key = step * kStepKeys + lane / 4 + 8 * i;
+        for (int i = 0; i < 2 * kBoxes; ++i) {
+          const int key = step * kStepKeys + kBoxKeys * box_of(0) + lane / 4 + 8 * i;
           if (key < run.first_key || key >= run.len) rows.scale[i] = rows.low[i] = 0;
         }
       }
     }
     TESSERA_UNROLL
-    for (int box = 0; box < 2; ++box) {
+    for (int box = 0; box < kBoxes; ++box) {
       TESSERA_UNROLL
       for (int t = 0; t < kTiles; ++t) {
         TESSERA_UNROLL
@@ -285,29 +294,16 @@ struct DecodeWarp {
         for (int r = 0; r < 2; ++r) {
           weights[box][t][r] = tile::ptx::movmatrix_trans(
               tile::pack_pair<T>(y[box][t][2 * r], y[box][t][2 * r + 1]));
+          // Rows 4 to 7 of what was turned are the second box's; columns 4 to 7 are nobody's.
+          if constexpr (Tile::kIsNarrow) {
+            weights[1][t][r] = __shfl_xor_sync(~0u, weights[0][t][r], 16);
+          }
         }
       }
     }
   }
 
-  // Values that no query sees, before the window or behind the last key: zero times what a page may
-  // hold there need not be zero.
-  __device__ __forceinline__ void clear_values(int step) const {
-    const int first = run.first_key - step * kStepKeys, end = run.len - step * kStepKeys;
-    if (first <= 0 && end >= kStepKeys) return;
-    constexpr int kRowChunks = Tile::kRowBytes / 16;
-#pragma unroll 1
-    for (int i = lane; i < kStepKeys * kRowChunks; i += 32) {
-      const int row = i / kRowChunks;
-      if (row >= first && row < end) continue;
-      const uint32_t at = ring.values() + row / kBoxKeys * Tile::kBoxBytes;
-      tile::ptx::store_shared(at + place<Tile>(row % kBoxKeys, i % kRowChunks), uint4{});
-    }
-    __syncwarp();
-    tile::ptx::fence_proxy_async_shared();  // the copy engine writes here next
-  }
-
-  __device__ __forceinline__ void multiply(float (&x)[2][kTiles][4], int step) {
+  __device__ __forceinline__ void multiply(StepScores<Tile>& x, int step) {
     if constexpr (!K::kHasColumns) {
       multiply_keys<Tile>(ring.keys(), lane, q, x);
     } else if ((step + 1) * kStepKeys < run.len) {
@@ -322,9 +318,12 @@ struct DecodeWarp {
   }
 
   __device__ __forceinline__ void take_step(int step) {
-    float x[2][kTiles][4], y[2][kTiles][4], sums[kTiles][2];
+    StepScores<Tile> products;
+    Scores x, y;
+    float sums[kTiles][2];
     ring.wait_for_keys();
-    multiply(x, step);
+    multiply(products, step);
+    share_out(products, x);
     finish_scores(x, step);
     ring.leave_keys(step);
     exponentiate(x, y, sums);
@@ -345,7 +344,7 @@ struct DecodeWarp {
     ring.wait_for_values();
     uint32_t weights[2][kTiles][2];
     pack(y, weights, step);
-    clear_values(step);
+    clear_values<Tile>(run, step, ring.values(), lane);
     multiply_values<Tile>(ring.values(), lane, weights, state, weight_sum);
     ring.leave_values(step);
   }
@@ -385,7 +384,7 @@ struct DecodeWarp {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
         TESSERA_UNROLL
-        for (int lanes = 4; lanes < 32; lanes *= 2) {
+        for (int lanes = kFirstOther; lanes < 32; lanes *= 2) {
           state.sum[t][j] += __shfl_xor_sync(~0u, state.sum[t][j], lanes);
           if constexpr (kHasLowV) low[t][j] += __shfl_xor_sync(~0u, low[t][j], lanes);
         }

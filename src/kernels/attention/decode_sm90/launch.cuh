@@ -132,18 +132,36 @@ void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Co
   launch(&attention_decode_sm90_kernel<Q, Tile, kCluster>, shape, p, ctx);
 }
 
+template <int kD>
+inline constexpr int kDecodeWarpsOf = kD <= 128 ? 8 : 4;
+
 // Kernels that fold over a cluster are compiled where they are met most.
 template <class Format, int kD>
 inline constexpr bool kHasClusters = (kD == 64 || kD == 128) && !std::is_same_v<Format, KvE5m2> &&
                                      !std::is_same_v<Format, KvUint8>;
 
+// Where queries see all keys; as the plan says.
+template <class Q, class Format, int kD, int kQueries>
+void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAttentionArgs& args,
+                  const Context& ctx) {
+  using Values = typename ValuesBeside<Format>::Format;
+  using Tile = DecodeTile<Format, Values, kD, kQueries, kDecodeWarpsOf<kD>, false>;
+  if constexpr (kHasClusters<Format, kD>) {
+    using Small = DecodeTile<Format, Values, kD, kQueries, 4, false>;
+    if (merge == DecodeMerge::pair) return launch_decode<Q, Tile, 2>(p, args, ctx);
+    if (merge == DecodeMerge::few_units) {
+      return launch_decode<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);
+    }
+  }
+  launch_decode<Q, Tile, 1>(p, args, ctx);
+}
+
 template <class Q, class Format, int kD>
 void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   if (args.q.num_elements() == 0) return;
   using Values = typename ValuesBeside<Format>::Format;
-  using General = DecodeTile<Format, Values, kD, kD <= 128 ? 2 : 1, kD <= 128 ? 8 : 4, true>;
-  constexpr int kWarps = kD <= 128 ? 8 : 4;
-  using Tile = DecodeTile<Format, Values, kD, 1, kWarps, false>;
+  using General = DecodeTile<Format, Values, kD, kD <= 128 ? 16 : 8, kDecodeWarpsOf<kD>, true>;
+  using Tile = DecodeTile<Format, Values, kD, 8, kDecodeWarpsOf<kD>, false>;
   const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
   const bool is_general = !is_plain(args) || group > Tile::kRows;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
@@ -155,14 +173,11 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
        .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
-  if constexpr (kHasClusters<Format, kD>) {
-    using Small = DecodeTile<Format, Values, kD, 1, 4, false>;
-    if (plan.merge == DecodeMerge::pair) return launch_decode<Q, Tile, 2>(p, args, ctx);
-    if (plan.merge == DecodeMerge::few_units) {
-      return launch_decode<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);
-    }
+  // Of codes the arithmetic counts.
+  if constexpr (kHasClusters<Format, kD> && Format::kBits < 16) {
+    if (group <= 4) return launch_plain<Q, Format, kD, 4>(p, plan.merge, args, ctx);
   }
-  launch_decode<Q, Tile, 1>(p, args, ctx);
+  launch_plain<Q, Format, kD, 8>(p, plan.merge, args, ctx);
 }
 
 }  // namespace tessera::kernels

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
 template <class Q, class Format, int kD>
 void launch_decode_streaming(const DecodeAttentionArgs& args, const Context& ctx) {
   if (args.q.num_elements() == 0) return;
-  using Tile = DecodeTile<Format, Format, kD, 1, 8, false>;
+  using Tile = DecodeTile<Format, Format, kD, 8, 8, false>;
   Sm90DecodeParams p = decode_params<Tile>(args);
   const auto num_blocks =
       static_cast<unsigned>(device_info(args.q.device).num_sms * Tile::kBlocksOnSm);

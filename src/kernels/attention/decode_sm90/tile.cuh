@@ -11,16 +11,19 @@
 namespace tessera::kernels {
 
 // A row of kD elements lies in shared memory in panels of at most 128 bytes, as the copy engine
-// swizzles them. kTiles times 8 queries are attended for at once.
-template <class K_, class V_, int kD_, int kTiles_, int kWarps_, bool kIsGeneral_>
+// swizzles them. kQueries, 4 or a multiple of 8, are attended for at once.
+template <class K_, class V_, int kD_, int kQueries, int kWarps_, bool kIsGeneral_>
 struct DecodeTile {
   using K = K_;
   using V = V_;
   static_assert(K::kBits == V::kBits);
   static constexpr int kD = kD_;
   static constexpr int kQuads = kD / 4;
-  static constexpr int kTiles = kTiles_;
+  static constexpr int kTiles = (kQueries + 7) / 8;
   static constexpr int kRows = 8 * kTiles;
+  // Four queries fill half of a product's columns. Lanes of the other half then take the scores of
+  // half of the keys.
+  static constexpr bool kIsNarrow = kQueries < 8;
   static constexpr int kWarps = kWarps_;
   static constexpr int kLog2Warps = std::countr_zero(static_cast<unsigned>(kWarps));
   static constexpr int kThreads = 32 * kWarps;
