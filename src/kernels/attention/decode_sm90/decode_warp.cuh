@@ -27,9 +27,8 @@ struct DecodeWarp {
   static constexpr bool kHasLowK = K::kNumScales == 2;
   static constexpr bool kHasLowV = V::kNumScales == 2;
   static constexpr bool kHasBase = V::kValueBase != 0;
-  // Boxes of a step whose scores a thread has.
-  static constexpr int kBoxes = Tile::kIsNarrow ? 1 : 2;
-  using Scores = float[kBoxes][kTiles][4];
+  static constexpr int kBoxes = Tile::kBoxesOfLane;
+  using Scores = LaneScores<Tile>;
   static constexpr int kFirstOther = Tile::kIsNarrow ? 2 : 4;  // lane with the same columns
   // What a score is worth when it has been finished.
   static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
@@ -120,24 +119,6 @@ struct DecodeWarp {
       seen[t][j] = p.tree != nullptr ? static_cast<uint32_t>(p.tree[run.sequence * p.q_len + token])
                                      : (2u << token) - 1;
       first_seen[t][j] = max(run.len - p.q_len + token + 1 - p.window, 0);
-    }
-  }
-
-  // Where only half of the columns are queries, the other half's lanes take the second box's
-  // scores.
-  __device__ __forceinline__ void share_out(const StepScores<Tile>& products, Scores& x) const {
-    TESSERA_UNROLL
-    for (int t = 0; t < kTiles; ++t) {
-      TESSERA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        if constexpr (Tile::kIsNarrow) {
-          const float other = __shfl_xor_sync(~0u, products[1][t][i], 2);
-          x[0][t][i] = lane % 4 < 2 ? products[0][t][i] : other;
-        } else {
-          x[0][t][i] = products[0][t][i];
-          x[kBoxes - 1][t][i] = products[1][t][i];
-        }
-      }
     }
   }
 
@@ -323,7 +304,7 @@ struct DecodeWarp {
     float sums[kTiles][2];
     ring.wait_for_keys();
     multiply(products, step);
-    share_out(products, x);
+    share_out<Tile>(products, lane, x);
     finish_scores(x, step);
     ring.leave_keys(step);
     exponentiate(x, y, sums);

@@ -138,6 +138,27 @@ __device__ __forceinline__ void multiply_keys(uint32_t half, int lane, const Que
   }
 }
 
+// Where only half of the columns are queries, the other half's lanes take the second box's scores.
+template <class Tile>
+using LaneScores = float[Tile::kBoxesOfLane][Tile::kTiles][4];
+template <class Tile>
+__device__ __forceinline__ void share_out(const StepScores<Tile>& products, int lane,
+                                          LaneScores<Tile>& x) {
+  TESSERA_UNROLL
+  for (int t = 0; t < Tile::kTiles; ++t) {
+    TESSERA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      x[0][t][i] = products[0][t][i];
+      if constexpr (Tile::kIsNarrow) {
+        const float other = __shfl_xor_sync(~0u, products[1][t][i], 2);
+        if (lane % 4 >= 2) x[0][t][i] = other;
+      } else {
+        x[1][t][i] = products[1][t][i];
+      }
+    }
+  }
+}
+
 // weights[box][t]: of the 16 keys of a box. `weight_sum` gets their sums as they are multiplied,
 // where values have a base.
 template <class Tile>

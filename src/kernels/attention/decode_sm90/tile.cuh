@@ -24,6 +24,7 @@ struct DecodeTile {
   // Four queries fill half of a product's columns. Lanes of the other half then take the scores of
   // half of the keys.
   static constexpr bool kIsNarrow = kQueries < 8;
+  static constexpr int kBoxesOfLane = kIsNarrow ? 1 : 2;  // whose scores a lane has
   static constexpr int kWarps = kWarps_;
   static constexpr int kLog2Warps = std::countr_zero(static_cast<unsigned>(kWarps));
   static constexpr int kThreads = 32 * kWarps;
