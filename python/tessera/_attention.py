@@ -7,7 +7,7 @@ from ._call import empty, make_struct_op
 from ._dtypes import CODES, canonical, code_of
 from ._library import AttentionArgs, Error
 
-_LEFT, _RIGHT = 1, 2  # TesseraAttentionBounds of c.h
+_LEFT, _RIGHT = 1, 2  # TesseraAttentionBounds of c_attention.h
 _attention_prefill = make_struct_op("attention_prefill", AttentionArgs, "out lse")
 
 

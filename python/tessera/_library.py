@@ -19,7 +19,7 @@ class NotSupported(Error):
 
 
 class Context(ctypes.Structure):
-    """TesseraContext of c.h."""
+    """TesseraContext of c_types.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -52,7 +52,7 @@ def _tensors(names):
 
 
 class AttentionArgs(ctypes.Structure):
-    """TesseraAttentionArgs of c.h."""
+    """TesseraAttentionArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -72,7 +72,7 @@ class AttentionArgs(ctypes.Structure):
 
 
 class DecodeAttentionArgs(ctypes.Structure):
-    """TesseraDecodeAttentionArgs of c.h."""
+    """TesseraDecodeAttentionArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -88,7 +88,7 @@ class DecodeAttentionArgs(ctypes.Structure):
 
 
 class KvAppendArgs(ctypes.Structure):
-    """TesseraKvAppendArgs of c.h."""
+    """TesseraKvAppendArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -102,7 +102,7 @@ class KvAppendArgs(ctypes.Structure):
 
 
 class KvGatherArgs(ctypes.Structure):
-    """TesseraKvGatherArgs of c.h."""
+    """TesseraKvGatherArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
