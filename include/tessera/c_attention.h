@@ -87,6 +87,54 @@ typedef struct TesseraDecodeAttentionArgs {
 TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
                                        const TesseraContext* ctx);
 
+/* The same of MergeAttentionArgs. */
+typedef struct TesseraMergeAttentionArgs {
+  uint64_t struct_size;
+  const DLTensor* parts;
+  const DLTensor* part_lses;
+  const DLTensor* out; /* written */
+  const DLTensor* lse; /* written; optional */
+} TesseraMergeAttentionArgs;
+TesseraStatus tessera_attention_merge(const TesseraMergeAttentionArgs* args,
+                                      const TesseraContext* ctx);
+
+/* The same of CascadeAttentionArgs: its `own` as in TesseraDecodeAttentionArgs, without a window
+ * and alibi_slopes, then the keys all sequences begin with, then scratch memory. Messages have the
+ * names of C++: own.q is q, and page_table beside piece_lens is shared_page_table. */
+typedef struct TesseraCascadeAttentionArgs {
+  uint64_t struct_size;
+  const DLTensor* q;
+  const DLTensor* k_pages;
+  const DLTensor* v_pages;
+  const DLTensor* out; /* written; may be q */
+  const DLTensor* seq_lens;
+  const DLTensor* page_table; /* this and the tensors up to num_keys are optional */
+  const DLTensor* k_scales;
+  const DLTensor* v_scales;
+  const DLTensor* k_tail;
+  const DLTensor* tails;
+  const DLTensor* lse; /* written */
+  const DLTensor* sinks;
+  const DLTensor* tree;
+  const DLTensor* blocks;
+  const DLTensor* num_blocks;
+  const DLTensor* keys;
+  const DLTensor* num_keys;
+  const DLTensor* shared_k_pages;
+  const DLTensor* shared_v_pages;
+  const DLTensor* shared_page_table; /* optional */
+  const DLTensor* piece_lens;
+  const DLTensor* parts;     /* written, with nothing of use afterwards */
+  const DLTensor* part_lses; /* the same */
+  int64_t longest;           /* of seq_lens; 0: not known */
+  float scale;               /* 0: 1 / sqrt(head_dim) */
+  float softcap;             /* 0: none */
+  int32_t k_format;          /* as in TesseraDecodeAttentionArgs */
+  int32_t v_format;
+} TesseraCascadeAttentionArgs;
+TesseraStatus tessera_attention_cascade(const TesseraCascadeAttentionArgs* args,
+                                        const TesseraContext* ctx);
+
 /* tessera/ops/kv_cache.h, KvAppendArgs with the parts of its rope: fields by their names,
  * struct_size and zeros as above. */
 typedef struct TesseraKvAppendArgs {
