@@ -1,7 +1,7 @@
 # attention_merge and attention_cascade over a KV cache; torch_cases.py lists the cases.
 # SPDX-License-Identifier: MIT
-"""Merging is compared with its formula in float64, a cascade with attention in float64 over what the
-stored rows are worth and with attention_decode over all keys at once."""
+"""Merging is compared with its formula in float64, a cascade with attention in float64 over what
+the stored rows are worth and with attention_decode over all keys at once."""
 
 import attention_reference as attention
 import kv_reference as kv
