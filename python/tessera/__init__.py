@@ -9,6 +9,7 @@ library's message. `import tessera.torch` registers the operations as `torch.ops
 
 from ._attention import attention_prefill
 from ._call import supports, using
+from ._cascade import attention_cascade, attention_merge
 from ._decode import attention_decode
 from ._elementwise import (
     copy,
@@ -39,7 +40,9 @@ __all__ = [
     "NotSupported",
     "Row",
     "argmax",
+    "attention_cascade",
     "attention_decode",
+    "attention_merge",
     "attention_prefill",
     "copy",
     "cuda_version",

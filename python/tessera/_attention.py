@@ -3,11 +3,11 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, make_struct_op
+from ._call import empty, make_struct_op, shape_of
 from ._dtypes import CODES, canonical, code_of
 from ._library import AttentionArgs, Error
 
-_LEFT, _RIGHT = 1, 2  # TesseraAttentionBounds of c.h
+_LEFT, _RIGHT = 1, 2  # TesseraAttentionBounds of c_attention.h
 _attention_prefill = make_struct_op("attention_prefill", AttentionArgs, "out lse")
 
 
@@ -45,13 +45,6 @@ def _out_shape(q, v):
 def _lse_shape(q):
     """[batch, num_heads, q_len] or, ragged, [num_heads, tokens]."""
     return (*q[:-3], *q[-2:-1], *q[-3:-2])
-
-
-def _shape(name, tensor):
-    shape = getattr(tensor, "shape", None)
-    if shape is None:
-        raise Error(f"attention_prefill: {name} is a {type(tensor).__name__}; want a tensor")
-    return tuple(shape)
 
 
 def _out_dtype(q, format, dtype):
@@ -113,10 +106,11 @@ def attention_prefill(
     left, right = _bounds(causal, window)
     code = code_of(format, "attention_prefill: format")
     if out is None:
-        shape = _out_shape(_shape("q", q), _shape("v", v))
-        out = empty("attention_prefill", q, shape, _out_dtype(q, code, dtype))
+        shapes = (shape_of("attention_prefill", name, x) for name, x in (("q", q), ("v", v)))
+        out = empty("attention_prefill", q, _out_shape(*shapes), _out_dtype(q, code, dtype))
     if lse is None and return_lse:
-        lse = empty("attention_prefill", q, _lse_shape(_shape("q", q)), "f32")
+        shape = _lse_shape(shape_of("attention_prefill", "q", q))
+        lse = empty("attention_prefill", q, shape, "f32", "lse")
     numbers = (dropout_seed, dropout_rate, scale or 0.0, softcap or 0.0, code)
     scalars = _scalars(left, right, *numbers, bool(sums_in_float))
     tensors = (q, k, v, out, lse, intervals, sinks, alibi_slopes, q_starts, kv_starts, kv_lens)

@@ -147,6 +147,19 @@ def supports(op, *args, **kwargs):
     return True
 
 
+def names_stream():
+    """Whether `using` has named the stream of this thread's calls."""
+    return "stream" in (_options.current or {})
+
+
+def shape_of(op, name, tensor):
+    """As a tuple, or the words for what has none."""
+    shape = getattr(tensor, "shape", None)
+    if shape is None:
+        raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor")
+    return tuple(shape)
+
+
 def _framework_of_first(op, tensor):
     try:
         return _dlpack.framework_of(tensor)
@@ -154,13 +167,23 @@ def _framework_of_first(op, tensor):
         raise Error(f"{op}: the first tensor {error}") from None
 
 
-def empty(op, like, shape, dtype):
-    """A tensor of the framework of `like`, on its device; `dtype` is a canonical name."""
+def _cannot_make(op, name, error):
+    """The refusal to make a tensor, with the remedy."""
+    return Error(
+        f"{op}: {name} cannot be made: {error}: pass {name}=, a tensor that can be written"
+    )
+
+
+def empty(op, like, shape, dtype, name="out"):
+    """A tensor of the framework of `like`, on its device; `dtype` is a canonical name.
+
+    name: the argument it stands in for.
+    """
     framework = _framework_of_first(op, like)
     try:
         return framework.empty(like, shape, dtype)
     except Error as error:
-        raise Error(f"{op}: out cannot be made: {error}") from None
+        raise _cannot_make(op, name, error) from None
 
 
 def empty_like(op, like):
@@ -169,4 +192,4 @@ def empty_like(op, like):
     try:
         return framework.empty_like(like)
     except Error as error:
-        raise Error(f"{op}: out cannot be made: {error}") from None
+        raise _cannot_make(op, "out", error) from None

@@ -3,7 +3,7 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, empty_like, make_struct_op
+from ._call import empty, empty_like, make_struct_op, shape_of
 from ._dtypes import code_of
 from ._library import DecodeAttentionArgs
 
@@ -79,7 +79,8 @@ def attention_decode(
     if out is None:
         out = empty_like("attention_decode", q)
     if lse is None and return_lse:
-        lse = empty("attention_decode", q, _lse_shape(q.shape), "f32")
+        shape = _lse_shape(shape_of("attention_decode", "q", q))
+        lse = empty("attention_decode", q, shape, "f32", "lse")
     k_code = code_of(k_format, "attention_decode: k_format")
     v_code = code_of(v_format, "attention_decode: v_format")
     scalars = _scalars(window or 0, longest or 0, scale or 0.0, softcap or 0.0, k_code, v_code)

@@ -173,7 +173,7 @@ class CupyFramework(Framework):
 
 def _numpy_name(dtype):
     if dtype == "bf16":
-        raise Error("NumPy and CuPy have no bfloat16 to allocate: pass out=")
+        raise Error("NumPy and CuPy have no bfloat16 to allocate")
     return "uint8" if dtype in ("e4m3", "e5m2", "i4") else LONG_NAMES[dtype]
 
 
@@ -192,7 +192,7 @@ class JaxFramework(Framework):
         return None if tensor.__dlpack_device__()[0] in KIND_CPU else 0
 
     def empty(self, like, shape, dtype):
-        raise Error("JAX arrays are immutable: pass out=, a tensor of NumPy, CuPy or PyTorch")
+        raise Error("JAX arrays are immutable")
 
 
 class OtherFramework(Framework):
@@ -208,7 +208,7 @@ class OtherFramework(Framework):
         return None if tensor.__dlpack_device__()[0] in KIND_CPU else 0
 
     def empty(self, like, shape, dtype):
-        raise Error(f"cannot allocate a {type(like).__name__}: pass out=")
+        raise Error(f"cannot allocate a {type(like).__name__}")
 
 
 def borrow_any(tensor, keep, written, stream):

@@ -4,7 +4,7 @@
 
 from ._library import Error
 
-# TesseraDType of c.h.
+# TesseraDType of c_types.h.
 CODES = {
     "f32": 1,
     "f16": 2,

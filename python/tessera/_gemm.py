@@ -11,7 +11,7 @@ _expand_2_4 = make_op("expand_2_4", "values meta out", "out")
 _gemm_2_4 = make_op("gemm_2_4", "a values meta out", "out")
 
 _ACTIVATIONS = {None: -1, "relu": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
-_GATED, _ALLOW_TF32, _STATIC_B = 1, 2, 4  # TesseraGemmFlags of c.h
+_GATED, _ALLOW_TF32, _STATIC_B = 1, 2, 4  # TesseraGemmFlags of c_types.h
 
 
 def _shape(op, name, tensor):

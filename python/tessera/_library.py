@@ -19,7 +19,7 @@ class NotSupported(Error):
 
 
 class Context(ctypes.Structure):
-    """TesseraContext of c.h."""
+    """TesseraContext of c_types.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -52,7 +52,7 @@ def _tensors(names):
 
 
 class AttentionArgs(ctypes.Structure):
-    """TesseraAttentionArgs of c.h."""
+    """TesseraAttentionArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -72,7 +72,7 @@ class AttentionArgs(ctypes.Structure):
 
 
 class DecodeAttentionArgs(ctypes.Structure):
-    """TesseraDecodeAttentionArgs of c.h."""
+    """TesseraDecodeAttentionArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -87,8 +87,30 @@ class DecodeAttentionArgs(ctypes.Structure):
     ]
 
 
+class MergeAttentionArgs(ctypes.Structure):
+    """TesseraMergeAttentionArgs of c_attention.h."""
+
+    _fields_ = [("struct_size", c_uint64), *_tensors("parts part_lses out lse")]
+
+
+class CascadeAttentionArgs(ctypes.Structure):
+    """TesseraCascadeAttentionArgs of c_attention.h."""
+
+    _fields_ = [
+        ("struct_size", c_uint64),
+        *_tensors("q k_pages v_pages out seq_lens page_table k_scales v_scales k_tail tails lse"),
+        *_tensors("sinks tree blocks num_blocks keys num_keys"),
+        *_tensors("shared_k_pages shared_v_pages shared_page_table piece_lens parts part_lses"),
+        ("longest", c_int64),
+        ("scale", c_float),
+        ("softcap", c_float),
+        ("k_format", c_int32),
+        ("v_format", c_int32),
+    ]
+
+
 class KvAppendArgs(ctypes.Structure):
-    """TesseraKvAppendArgs of c.h."""
+    """TesseraKvAppendArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -102,7 +124,7 @@ class KvAppendArgs(ctypes.Structure):
 
 
 class KvGatherArgs(ctypes.Structure):
-    """TesseraKvGatherArgs of c.h."""
+    """TesseraKvGatherArgs of c_attention.h."""
 
     _fields_ = [
         ("struct_size", c_uint64),
@@ -168,6 +190,8 @@ _PROTOTYPES = {
     "gemm_2_4": (c_int, [_T] * 4 + [_T]),
     "attention_prefill": (c_int, [_T, _T]),
     "attention_decode": (c_int, [_T, _T]),
+    "attention_merge": (c_int, [_T, _T]),
+    "attention_cascade": (c_int, [_T, _T]),
     "kv_append": (c_int, [_T, _T]),
     "kv_gather": (c_int, [_T, _T]),
     "kv_copy_pages": (c_int, [_T] * 6 + [c_int, c_int, _T]),

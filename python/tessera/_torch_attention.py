@@ -97,6 +97,64 @@ attention_decode_lse = register(
     _fake_decode_lse,
 )
 
+_MERGE = "(Tensor parts, Tensor part_lses)"
+
+
+def _attention_merge_lse(parts, part_lses):
+    return _tessera.attention_merge(parts, part_lses, return_lse=True)
+
+
+def _fake_merge(parts, _part_lses):
+    return parts.new_empty(parts.shape[1:])
+
+
+def _fake_merge_lse(parts, part_lses):
+    return _fake_merge(parts, part_lses), part_lses.new_empty(part_lses.shape[1:])
+
+
+attention_merge = register(
+    "attention_merge", _MERGE + " -> Tensor", _tessera.attention_merge, _fake_merge
+)
+attention_merge_lse = register(
+    "attention_merge_lse",
+    _MERGE + " -> (Tensor, Tensor)",
+    _attention_merge_lse,
+    _fake_merge_lse,
+)
+
+# Those of tessera.attention_cascade. Scratch memory is made in the call, or given and written.
+_CASCADE_TENSORS = (
+    *_CACHE_TENSORS,
+    *"sinks tree blocks num_blocks keys num_keys shared_page_table".split(),
+)
+_CASCADE = (
+    "(Tensor q, Tensor k_pages, Tensor v_pages, Tensor seq_lens, Tensor shared_k_pages, "
+    f"Tensor shared_v_pages, Tensor piece_lens, {_optional(_CASCADE_TENSORS)}, "
+    "Tensor(a!)? parts=None, Tensor(b!)? part_lses=None, *, float? scale=None, "
+    f"float? softcap=None, SymInt longest=0, {_FORMATS})"
+)
+
+
+def _attention_cascade(q, k_pages, v_pages, seq_lens, shared_k, shared_v, lens, *tensors, **how):
+    how.update(zip((*_CASCADE_TENSORS, "parts", "part_lses"), tensors))
+    shared = shared_k, shared_v, lens
+    return _tessera.attention_cascade(q, k_pages, v_pages, seq_lens, *shared, **how)
+
+
+def _attention_cascade_lse(*tensors, **how):
+    return _attention_cascade(*tensors, return_lse=True, **how)
+
+
+attention_cascade = register(
+    "attention_cascade", _CASCADE + " -> Tensor", _attention_cascade, _fake_decode
+)
+attention_cascade_lse = register(
+    "attention_cascade_lse",
+    _CASCADE + " -> (Tensor, Tensor)",
+    _attention_cascade_lse,
+    _fake_decode_lse,
+)
+
 
 def _fake_nothing(*_tensors, **_how):
     """Of an operation that only writes to what it is given."""

@@ -15,8 +15,12 @@ import tessera._gemm
 import tessera._quantize
 
 from ._torch_attention import (  # noqa: F401  (offered here like the rest)
+    attention_cascade,
+    attention_cascade_lse,
     attention_decode,
     attention_decode_lse,
+    attention_merge,
+    attention_merge_lse,
     attention_prefill,
     attention_prefill_lse,
     kv_append,

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::string_view kOp = "attention_prefill";
 constexpr std::string_view kDecode = "attention_decode";
+constexpr std::string_view kMerge = "attention_merge";
+constexpr std::string_view kCascade = "attention_cascade";
 
 void check_struct(const TesseraAttentionArgs* args) {
   check_struct_size(args, kOp, "TesseraAttentionArgs");
@@ -64,25 +66,49 @@ AttentionArgs to_args(const TesseraAttentionArgs& c) {
           .dropout = {.rate = c.dropout_rate, .seed = c.dropout_seed}};
 }
 
-DecodeAttentionArgs to_args(const TesseraDecodeAttentionArgs& c) {
-  const auto optional = [](const DLTensor* tensor, std::string_view name) {
-    return view_or_empty(tensor, {kDecode, name});
+// What decode attention takes whether or not sequences begin with the same keys.
+template <class Args>
+DecodeAttentionArgs to_decode_args(const Args& c, std::string_view op) {
+  const auto optional = [&](const DLTensor* tensor, std::string_view name) {
+    return view_or_empty(tensor, {op, name});
   };
-  return {.q = required_view(c.q, {kDecode, "q"}),
-          .kv = to_paged_kv(c, kDecode),
-          .out = required_view(c.out, {kDecode, "out"}),
+  return {.q = required_view(c.q, {op, "q"}),
+          .kv = to_paged_kv(c, op),
+          .out = required_view(c.out, {op, "out"}),
           .scale = c.scale,
-          .window = c.window,
           .softcap = c.softcap,
           .lse = optional(c.lse, "lse"),
           .sinks = optional(c.sinks, "sinks"),
-          .alibi_slopes = optional(c.alibi_slopes, "alibi_slopes"),
           .tree = optional(c.tree, "tree"),
           .blocks = optional(c.blocks, "blocks"),
           .num_blocks = optional(c.num_blocks, "num_blocks"),
           .keys = optional(c.keys, "keys"),
           .num_keys = optional(c.num_keys, "num_keys"),
           .longest = c.longest};
+}
+
+DecodeAttentionArgs to_args(const TesseraDecodeAttentionArgs& c) {
+  DecodeAttentionArgs args = to_decode_args(c, kDecode);
+  args.window = c.window;
+  args.alibi_slopes = view_or_empty(c.alibi_slopes, {kDecode, "alibi_slopes"});
+  return args;
+}
+
+MergeAttentionArgs to_args(const TesseraMergeAttentionArgs& c) {
+  return {.parts = required_view(c.parts, {kMerge, "parts"}),
+          .part_lses = required_view(c.part_lses, {kMerge, "part_lses"}),
+          .out = required_view(c.out, {kMerge, "out"}),
+          .lse = view_or_empty(c.lse, {kMerge, "lse"})};
+}
+
+CascadeAttentionArgs to_args(const TesseraCascadeAttentionArgs& c) {
+  return {.own = to_decode_args(c, kCascade),
+          .k_pages = required_view(c.shared_k_pages, {kCascade, "shared_k_pages"}),
+          .v_pages = required_view(c.shared_v_pages, {kCascade, "shared_v_pages"}),
+          .page_table = view_or_empty(c.shared_page_table, {kCascade, "shared_page_table"}),
+          .piece_lens = required_view(c.piece_lens, {kCascade, "piece_lens"}),
+          .parts = required_view(c.parts, {kCascade, "parts"}),
+          .part_lses = required_view(c.part_lses, {kCascade, "part_lses"})};
 }
 
 }  // namespace
@@ -104,5 +130,21 @@ TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
   return guarded([&] {
     check_struct_size(args, kDecode, "TesseraDecodeAttentionArgs");
     call(kDecode, &attention_decode, to_args(*args), ctx);
+  });
+}
+
+TesseraStatus tessera_attention_merge(const TesseraMergeAttentionArgs* args,
+                                      const TesseraContext* ctx) {
+  return guarded([&] {
+    check_struct_size(args, kMerge, "TesseraMergeAttentionArgs");
+    call(kMerge, &attention_merge, to_args(*args), ctx);
+  });
+}
+
+TesseraStatus tessera_attention_cascade(const TesseraCascadeAttentionArgs* args,
+                                        const TesseraContext* ctx) {
+  return guarded([&] {
+    check_struct_size(args, kCascade, "TesseraCascadeAttentionArgs");
+    call(kCascade, &attention_cascade, to_args(*args), ctx);
   });
 }

@@ -109,7 +109,7 @@ Entry entry(std::string_view op) {
   return {op, reinterpret_cast<TesseraFunction>(&run<kOp, kCount, Scalars...>)};
 }
 
-// The same with a struct, and the offset of the first field that is no tensor.
+// The same with a struct, and the offset of the first field that is no tensor, or its size.
 template <auto kOp, class Args, size_t kScalars>
 Entry struct_entry(std::string_view op) {
   return {op, reinterpret_cast<TesseraFunction>(&run_struct<kOp, Args, kScalars>)};
@@ -137,6 +137,10 @@ const Entry kEntries[] = {
                  offsetof(TesseraAttentionArgs, left)>("attention_prefill"),
     struct_entry<tessera_attention_decode, TesseraDecodeAttentionArgs,
                  offsetof(TesseraDecodeAttentionArgs, window)>("attention_decode"),
+    struct_entry<tessera_attention_merge, TesseraMergeAttentionArgs,
+                 sizeof(TesseraMergeAttentionArgs)>("attention_merge"),
+    struct_entry<tessera_attention_cascade, TesseraCascadeAttentionArgs,
+                 offsetof(TesseraCascadeAttentionArgs, longest)>("attention_cascade"),
     struct_entry<tessera_kv_append, TesseraKvAppendArgs, offsetof(TesseraKvAppendArgs, rope_style)>(
         "kv_append"),
     struct_entry<tessera_kv_gather, TesseraKvGatherArgs, offsetof(TesseraKvGatherArgs, k_format)>(

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -187,13 +188,33 @@ TEST_F(ObjectsTest, AreAllTensorsOfAStruct) {
   EXPECT_EQ(run(&how, &sequence, nullptr, &args), -1);
 }
 
+// Two parts of one head, of which the second has seen nothing; the struct has no scalar.
+TEST_F(ObjectsTest, AreAllThereIsToAStruct) {
+  using Merge = int (*)(const TesseraObjects*, void*, const TesseraContext*,
+                        const TesseraMergeAttentionArgs*);
+  const auto run = reinterpret_cast<Merge>(tessera_on_objects("attention_merge"));
+  Array<float> parts({2, 1, 1, 2}, {5, 6, 7, 8}), merged({1, 1, 2}), lse({1, 1});
+  Array<float> lses({2, 1, 1}, {3, -std::numeric_limits<float>::infinity()});
+  DLManagedTensor objects[4]{};
+  const DLTensor tensors[] = {parts.dl, lses.dl, merged.dl, lse.dl};
+  for (size_t i = 0; i < 4; ++i) objects[i].dl_tensor = tensors[i];
+  Objects sequence{&objects[0], &objects[1], &objects[2], &objects[3]};
+  TesseraMergeAttentionArgs args{};
+  args.struct_size = sizeof args;
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), TESSERA_OK) << tessera_last_error();
+  EXPECT_EQ(merged.values, (std::vector<float>{5, 6}));
+  EXPECT_EQ(lse.values, std::vector<float>{3});
+  sequence.push_back(&objects[3]);
+  EXPECT_EQ(run(&how, &sequence, nullptr, &args), -1);
+}
+
 TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
-  for (const char* op : {"rms_norm",          "layer_norm",       "rope",       "activation",
-                         "softmax",           "embedding",        "copy",       "quantize",
-                         "dequantize",        "reduce",           "argmax",     "gemm",
-                         "pack_gate_up",      "prune_2_4",        "expand_2_4", "gemm_2_4",
-                         "attention_prefill", "attention_decode", "kv_append",  "kv_gather",
-                         "kv_copy_pages"}) {
+  for (const char* op : {"rms_norm",          "layer_norm",       "rope",         "activation",
+                         "softmax",           "embedding",        "copy",         "quantize",
+                         "dequantize",        "reduce",           "argmax",       "gemm",
+                         "pack_gate_up",      "prune_2_4",        "expand_2_4",   "gemm_2_4",
+                         "attention_prefill", "attention_decode", "kv_append",    "kv_gather",
+                         "attention_cascade", "attention_merge",  "kv_copy_pages"}) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);

@@ -109,6 +109,33 @@ def attend_ragged(q, k, v, *, q_starts, kv_starts, intervals=None, **how):
     )
 
 
+def attend_cascade(q, shared_k, shared_v, k, v, own_lens, **how):
+    """Every query over all of shared_k [tokens, ...], then over those of its own k up to itself."""
+    keys, values = (
+        np.concatenate([np.broadcast_to(shared, (len(q), *shared.shape)), own], 1)
+        for shared, own in ((shared_k, k), (shared_v, v))
+    )
+    seen = own_lens[:, None] - q.shape[1] + 1 + np.arange(q.shape[1])
+    end = len(shared_k) + np.maximum(seen, 0)
+    intervals = np.stack([np.zeros_like(end), end], -1)[:, :, None]
+    lens = len(shared_k) + own_lens
+    return attend_batch(q, keys, values, kv_lens=lens, intervals=intervals, **how)
+
+
+def merge(parts, part_lses):
+    """(out, lse) of attention over parts of the keys, in the layout of attention_merge."""
+    parts, lses = ref.wide(parts), ref.wide(part_lses)
+    largest = lses.max(0)
+    weight = np.exp(lses - np.where(np.isfinite(largest), largest, 0))
+    total = weight.sum(0)
+    with np.errstate(divide="ignore"):
+        lse = np.log(total) + np.where(np.isfinite(largest), largest, 0)
+    weight = weight / np.where(total > 0, total, 1)
+    if parts.ndim == 5:
+        weight = weight.swapaxes(-1, -2)
+    return np.where(weight[..., None] > 0, weight[..., None] * parts, 0).sum(0), lse
+
+
 def paged(x, lens, page_size, seed=0):
     """(pages, table) of x [batch, kv_len, ...]: shuffled, NaN or bytes 255 where no token lies."""
     x = np.asarray(x)

@@ -1,4 +1,4 @@
-# The KV cache in torch.ops.tessera: what is written, and that a step of decoding traces.
+# The KV cache in torch.ops.tessera: what is written, and that steps of decoding trace.
 # SPDX-License-Identifier: MIT
 import pytest
 
@@ -110,6 +110,43 @@ def test_the_schemas_and_fakes_hold(device):
     for name, (args, kwargs) in samples.items():
         utilities = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
         torch.library.opcheck(getattr(OPS, name).default, args, kwargs, test_utils=utilities)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_scratch_memory_of_a_cascade_is_written_where_it_is_given(device):
+    pages = [normal((2, 8, HEADS, D), device, seed) for seed in range(2)]
+    q, lens = normal((2, 6, D), device, 6), torch.tensor([8, 3], dtype=torch.int32, device=device)
+    given = torch.zeros(3, 2, 6, D, device=device), torch.zeros(3, 2, 6, device=device)
+    tensors = q, *pages, lens, *pages, lens.flip(0).contiguous()
+    want = tessera.attention_cascade(*tensors)
+    before = [x._version for x in (*tensors, *given)]
+    got = OPS.attention_cascade(*tensors, parts=given[0], part_lses=given[1])
+    after = [x._version for x in (*tensors, *given)]
+    assert torch.equal(got, want) and given[0].any() and given[1].any()
+    assert after[:7] == before[:7] and all(a > b for a, b in zip(after[7:], before[7:]))
+    args = *tensors, *[None] * 12, *given
+    utilities = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(OPS.attention_cascade_lse.default, args, test_utils=utilities)
+
+
+def test_a_step_over_shared_keys_traces():
+    """For any number of sequences and of pieces."""
+
+    def step(q, k_pages, v_pages, lens, shared_k, shared_v, piece_lens, longest):
+        tensors = q, k_pages, v_pages, lens, shared_k, shared_v, piece_lens
+        out, lse = OPS.attention_cascade_lse(*tensors, longest=longest)
+        both = OPS.attention_merge(torch.stack([out, out]), torch.stack([lse, lse]))
+        return both * 2
+
+    traced = torch.compile(step, backend="aot_eager", fullgraph=True, dynamic=True)
+    for batch, num_pieces in ((2, 3), (5, 2)):
+        q, own = normal((batch, 6, D), "cpu", 1), normal((2, batch, 8, HEADS, D), "cpu", 2)
+        shared = normal((2, num_pieces, 16, HEADS, D), "cpu", 3)
+        lens = torch.arange(batch, dtype=torch.int32)
+        tensors = q, *own, lens, *shared, torch.full((num_pieces,), 9, dtype=torch.int32)
+        want = tessera.attention_cascade(*tensors) * 2
+        got = traced(*tensors, batch)
+        assert torch.allclose(got, want, atol=2e-6), f"{batch} sequences, {num_pieces} pieces"
 
 
 def test_a_step_of_decoding_traces_and_writes_its_cache():

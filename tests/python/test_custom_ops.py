@@ -103,6 +103,32 @@ else:
                     q[:, :2], k, v, lens, sinks=sinks, scale=0.3, return_lse=True
                 ),
             ),
+            **cascade_calls(q[:, :2].contiguous(), k[:, :8], v[:, :8], table, sinks),
+        }
+
+    def cascade_calls(q, k, v, table, sinks):
+        lens = torch.tensor([8, 4], device=q.device, dtype=torch.int32)
+        tensors = q, k, v, lens, v, k, lens.flip(0)
+        given = {"page_table": table, "shared_page_table": table, "sinks": sinks, "softcap": 3.0}
+        parts, lses = torch.stack([q, q.flip(0)]), q.sum(-1).transpose(1, 2)
+        lses = torch.stack([lses, lses * 2])
+        return {
+            "attention_merge": (
+                lambda: OPS.attention_merge(parts, lses),
+                lambda: tessera.attention_merge(parts, lses),
+            ),
+            "attention_merge_lse": (
+                lambda: OPS.attention_merge_lse(parts, lses),
+                lambda: tessera.attention_merge(parts, lses, return_lse=True),
+            ),
+            "attention_cascade": (
+                lambda: OPS.attention_cascade(*tensors, table, scale=0.3, longest=9),
+                lambda: tessera.attention_cascade(*tensors, page_table=table, scale=0.3, longest=9),
+            ),
+            "attention_cascade_lse": (
+                lambda: OPS.attention_cascade_lse(*tensors, **given),
+                lambda: tessera.attention_cascade(*tensors, **given, return_lse=True),
+            ),
         }
 
     def sparse_weight(device):
@@ -199,6 +225,10 @@ else:
             "attention_prefill_lse": tuple(attention_tensors(device)),
             "attention_decode": (queries[:, 0], *pages, lens),
             "attention_decode_lse": (queries[:, :3], *pages, lens),
+            "attention_merge": (pages[0][None], pages[0][..., 0].transpose(1, 2)[None]),
+            "attention_merge_lse": (pages[0][None], pages[0][..., 0].transpose(1, 2)[None]),
+            "attention_cascade": (queries[:, 0], *pages, lens, *pages, lens),
+            "attention_cascade_lse": (queries[:, :1], *pages, lens, *pages, lens),
         }
         for name, args in samples.items():
             utilities = ("test_schema", "test_faketensor")

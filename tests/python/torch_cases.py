@@ -9,6 +9,7 @@ import tessera
 import torch
 import torch.nn.functional as F
 import torch_attention_cases
+import torch_cascade_cases
 import torch_gemm_cases
 import torch_kv_cases
 from torch_check import DTYPES, FLOAT, FP8, SHAPES, ULP, assert_close, assert_same, normal, rounding
@@ -345,5 +346,5 @@ def case_argmax(device, dtype):
 
 
 _named = {**globals(), **vars(torch_gemm_cases), **vars(torch_attention_cases)}
-_named.update(vars(torch_kv_cases))
+_named.update({**vars(torch_kv_cases), **vars(torch_cascade_cases)})
 CASES = {name[5:]: case for name, case in _named.items() if name.startswith("case_")}
