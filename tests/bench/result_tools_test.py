@@ -111,7 +111,8 @@ class ResultTools(unittest.TestCase):
         page = self.root / "docs" / "kv_formats.md"
         page.write_text("<!-- perplexity:begin -->\n<!-- perplexity:end -->\n")
         (self.root / "docs" / "results" / "cpu").mkdir()
-        for folder, kv, ppl in (("cpu", "int4", 25.5), ("cpu", "plain", 24.5), ("h200", "int4", 26)):
+        found = (("cpu", "int4", 25.5), ("cpu", "plain", 24.5), ("h200", "int4", 26.0))
+        for folder, kv, ppl in found:
             data = {"kv": kv, "ppl": ppl, "nll": 3.25, "device": folder, "model": "m", "text": "t",
                     "dtype": "bf16", "tokens": 9, "windows": 3, "window": 4, "commit": "abc"}
             path = self.root / "docs" / "results" / folder / f"perplexity_{kv}.json"
