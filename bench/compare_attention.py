@@ -211,20 +211,36 @@ def machine():
     }
 
 
-def parse_options():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shapes", nargs="*", help="only these workloads, such as prefill/d128")
-    parser.add_argument("--dtype", help="bf16, f16, f32 or e4m3; else as workloads say")
+def make_parser(description, quick):
+    """The options that comparisons of attention share."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("--shapes", nargs="*", help=f"only these workloads, such as {quick[0]}")
     parser.add_argument("--row", help="run this row of tessera, not the one it would choose")
     parser.add_argument("--quick", action="store_true",
-                        help=f"fewer rounds, normal data, only {', '.join(QUICK)}")
+                        help=f"fewer rounds and cases, only {', '.join(quick)}")
     parser.add_argument("--turn-ms", type=float, default=20, help="replays of one turn")
     parser.add_argument("--budget", type=float, default=math.inf,
                         help="seconds; no case starts later")
     parser.add_argument("--binary", help="the tessera binary, for the list of workloads",
                         default=os.environ.get("TESSERA_BINARY", compare.DEFAULT_BINARY))
     parser.add_argument("--json", type=Path, help="write the results here")
+    return parser
+
+
+def parse_options():
+    parser = make_parser(__doc__, QUICK)
+    parser.add_argument("--dtype", help="bf16, f16, f32 or e4m3; else as workloads say")
     return parser.parse_args()
+
+
+def entries(options, op, quick):
+    """What `tessera bench --workloads` lists of an operation, as far as it is asked for."""
+    wanted = options.shapes or (quick if options.quick else None)
+    command = [options.binary, "bench", "attention", "--workloads"]
+    found = subprocess.run(command, check=True, capture_output=True)
+    for entry in json.loads(found.stdout):
+        if entry["op"] == op and (not wanted or entry["workload"] in wanted):
+            yield entry
 
 
 def dtype_of(workload):
@@ -234,12 +250,7 @@ def dtype_of(workload):
 
 def listed(options):
     """Every (workload, shape, (in, out)) to run; of 8-bit inputs those with results in bf16."""
-    wanted = options.shapes or (QUICK if options.quick else None)
-    command = [options.binary, "bench", "attention", "--workloads"]
-    found = subprocess.run(command, check=True, capture_output=True)
-    for entry in json.loads(found.stdout):
-        if entry["op"] != "attention_prefill" or (wanted and entry["workload"] not in wanted):
-            continue
+    for entry in entries(options, "attention_prefill", QUICK):
         dtype = options.dtype or dtype_of(entry["workload"])
         for key in entry["dtypes"]:
             if key[0] == dtype and key[1] != ("f16" if dtype == "e4m3" else None):

@@ -12,11 +12,7 @@ ratio is the median over rounds of a peer's time over ours. Peers know neither p
 are timed on the same sizes in one piece, in the type of q.
 """
 
-import argparse
-import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,7 +22,14 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "python")]
 import compare  # noqa: E402
 import tessera  # noqa: E402
 import torch  # noqa: E402
-from compare_attention import cell, has_devices, run_cases, take_turns  # noqa: E402
+from compare_attention import (  # noqa: E402
+    cell,
+    entries,
+    has_devices,
+    make_parser,
+    run_cases,
+    take_turns,
+)
 from compare_attention_cases import BACKENDS  # noqa: E402
 from compare_cases import BOUNDS  # noqa: E402
 from compare_decode_cases import DecodeCase  # noqa: E402
@@ -93,31 +96,16 @@ def print_result(r):
 
 
 def parse_options():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shapes", nargs="*", help="only these workloads, such as decode/llama8b")
+    parser = make_parser(__doc__, QUICK)
     parser.add_argument("--dtype", default="bf16", help="of q: bf16 or f16")
-    parser.add_argument("--row", help="run this row of tessera, not the one it would choose")
-    parser.add_argument("--quick", action="store_true",
-                        help=f"fewer rounds, only {', '.join(QUICK)}")
-    parser.add_argument("--turn-ms", type=float, default=20, help="replays of one turn")
     parser.add_argument("--most-gb", type=float, default=math.inf,
                         help="leave out shapes whose keys and values in 16 bits are larger")
-    parser.add_argument("--budget", type=float, default=math.inf,
-                        help="seconds; no case starts later")
-    parser.add_argument("--binary", help="the tessera binary, for the list of workloads",
-                        default=os.environ.get("TESSERA_BINARY", compare.DEFAULT_BINARY))
-    parser.add_argument("--json", type=Path, help="write the results here")
     return parser.parse_args()
 
 
 def listed(options):
     """Every (workload, shape, (in, out)) to run."""
-    wanted = options.shapes or (QUICK if options.quick else None)
-    command = [options.binary, "bench", "attention", "--workloads"]
-    found = subprocess.run(command, check=True, capture_output=True)
-    for entry in json.loads(found.stdout):
-        if entry["op"] != "attention_decode" or (wanted and entry["workload"] not in wanted):
-            continue
+    for entry in entries(options, "attention_decode", QUICK):
         s = entry["shape"]
         size = 4 * s["batch"] * s["kv_len"] * s.get("kv_heads", s["heads"]) * s["d"]
         for key in entry["dtypes"]:

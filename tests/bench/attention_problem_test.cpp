@@ -10,6 +10,7 @@
 #include "bench/instance.h"
 #include "bench/problem.h"
 #include "bench/verify.h"
+#include "tests/bench/attention_operands.h"
 
 namespace tessera::bench {
 namespace {
@@ -21,13 +22,6 @@ constexpr int64_t kSmallBytes = 200 * 1000;  // keeps this to seconds
 const ProblemMaker& maker() { return *find_maker("attention_prefill"); }
 
 Problem sizes_of(const Shape& shape) { return maker().make(kBf16, shape, Fill::none, 0); }
-
-const Operand* find(const Problem& problem, std::string_view name) {
-  for (const Operand& operand : problem.operands) {
-    if (operand.name == name) return &operand;
-  }
-  return nullptr;
-}
 
 TEST(AttentionProblem, CountsPairsThatAreSeenAndACausalSquareAsHalf) {
   const Shape full{{"batch", 2}, {"q_len", 100}, {"heads", 4}, {"kv_heads", 2}, {"d", 64}};
@@ -52,8 +46,6 @@ TEST(AttentionProblem, CountsQueriesKeysValuesAndOutOnce) {
   EXPECT_EQ(sizes_of(with_value(shape, "page", 16)).bytes, bytes);  // not the pool's spare pages
 }
 
-// A query gives the value of one key, or the mean of a power of two of them. Without slopes the
-// logarithm then is 0 or that of the power, to the last bits.
 TEST(AttentionProblem, OfIntegersLeavesNothingToRound) {
   int num_checked = 0;
   for (const Shape& shape : maker().test_shapes) {
@@ -61,19 +53,7 @@ TEST(AttentionProblem, OfIntegersLeavesNothingToRound) {
     if (value_of(shape, "alibi") != 0 || sizes_of(shape).storage_bytes > kSmallBytes) continue;
     SCOPED_TRACE(to_string(shape));
     const Problem problem = maker().make(kF32, shape, Fill::integers, 7);
-    const std::vector<Tensor> result = run_on_cpu(problem);
-    for (size_t i = 0; i < result.size(); ++i) {
-      if (problem.operands[i].name != "lse") continue;
-      const TensorView lse = result[i];
-      for (int64_t j = 0; j < lse.num_elements(); ++j) {
-        const float value = lse.as<float>()[j];
-        if (value < -30) continue;  // no key: minus infinity, or a sink
-        const double power = value / std::log(2.0);
-        ASSERT_NEAR(power, std::round(power), 1e-5) << j;
-        ASSERT_LE(power, 10) << j;
-        ++num_checked;
-      }
-    }
+    expect_powers_of_two(problem, num_checked);
   }
   EXPECT_GT(num_checked, 1000);
 }

@@ -107,6 +107,22 @@ class ResultTools(unittest.TestCase):
         self.json.write_text(json.dumps(changed))
         self.assertEqual(run("render_results.py", "--check", "--root", self.root).returncode, 1)
 
+    def test_perplexities_stand_side_by_side(self):
+        page = self.root / "docs" / "kv_formats.md"
+        page.write_text("<!-- perplexity:begin -->\n<!-- perplexity:end -->\n")
+        (self.root / "docs" / "results" / "cpu").mkdir()
+        found = (("cpu", "int4", 25.5), ("cpu", "plain", 24.5), ("h200", "int4", 26.0))
+        for folder, kv, ppl in found:
+            data = {"kv": kv, "ppl": ppl, "nll": 3.25, "device": folder, "model": "m", "text": "t",
+                    "dtype": "bf16", "tokens": 9, "windows": 3, "window": 4, "commit": "abc"}
+            path = self.root / "docs" / "results" / folder / f"perplexity_{kv}.json"
+            path.write_text(json.dumps(data))
+        self.assertEqual(run("render_results.py", "--check", "--root", self.root).returncode, 1)
+        self.assertEqual(run("render_results.py", "--root", self.root).returncode, 0)
+        rows = [line for line in page.read_text().split("\n") if line.startswith("| `")]
+        self.assertEqual(rows, ["| `plain` | 24.5000 | 3.250000 | - | - |",
+                                "| `int4` | 25.5000 | 3.250000 | 26.0000 | 3.250000 |"])
+
     def test_an_unknown_workload_is_refused(self):
         self.page.write_text(self.page.read_text().replace("norm -->", "no_such -->"))
         refused = run("render_results.py", "--root", self.root)
