@@ -39,8 +39,7 @@ void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
 // fewer queries than keys and more, every layout, two kinds of mask.
 std::vector<Shape> shapes_of_every_size(Dims dims) {
   return {shape_of({1, 1, 1}, {2, 2}, dims, {{"lse", 1}}),
-          shape_of({1, 17, 40}, {2, 1}, dims, {{"causal", 1}}),
-          shape_of({2, 64, 64}, {2, 2}, dims),
+          shape_of({1, 17, 40}, {2, 1}, dims, {{"causal", 1}}), shape_of({2, 64, 64}, {2, 2}, dims),
           shape_of({3, 63, 63}, {2, 1}, dims, {{"causal", 1}, {"lse", 1}}),
           shape_of({1, 65, 200}, {4, 2}, dims, {{"causal", 1}, {"lse", 1}}),
           shape_of({1, 200, 65}, {2, 1}, dims, {{"causal", 1}, {"lse", 1}}),
@@ -50,7 +49,10 @@ std::vector<Shape> shapes_of_every_size(Dims dims) {
           shape_of({3, 33, 70}, {2, 1}, dims,
                    {{"causal", 1}, {"page", 16}, {"pages", 18}, {"lens", 1}}),
           shape_of({2, 65, 65}, {2, 1}, dims, {{"causal", 1}, {"strided", 1}}),
-          shape_of({2, 100, 100}, {2, 1}, dims, {{"intervals", 4}, {"lse", 1}})};
+          shape_of({2, 100, 100}, {2, 1}, dims, {{"intervals", 4}, {"lse", 1}}),
+          // Heads that may share tiles.
+          shape_of({3, 33, 300}, {8, 2}, dims, {{"lens", 1}, {"lse", 1}}),
+          shape_of({2, 90, 200}, {16, 1}, dims, {{"page", 16}, {"strided", 2}, {"lse", 1}})};
 }
 
 std::vector<Shape> mask_shapes(Dims dims) {

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "bench/problems/decode_layout.h"
+#include "tessera/ops/kv_cache.h"
 
 namespace tessera::bench {
 namespace {
@@ -51,19 +52,22 @@ std::vector<Shape> shapes_of_every_size(int64_t d) {
 }
 
 // One format with all that a kernel made for it may take.
-std::vector<Shape> shapes_of_one_format(int64_t d, int64_t k) {
-  return {shape_of({1, 0, 40}, {2, 1}, d, {{"k", k}, {"page", 16}}),
-          shape_of({7, 0, 140}, {4, 1}, d,
-                   {{"k", k}, {"page", 16}, {"pages", 70}, {"lens", 1}, {"lse", 1}}),
-          shape_of({7, 0, 140}, {8, 2}, d, {{"k", k}, {"page", 32}, {"pages", 40}, {"lens", 1}}),
-          shape_of({3, 0, 256}, {2, 2}, d, {{"k", k}, {"lens", 1}}),
-          shape_of({3, 4, 300}, {8, 1}, d, {{"k", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
-          shape_of({2, 16, 100}, {4, 1}, d, {{"k", k}, {"page", 32}, {"strided", 1}}),
-          shape_of({2, 0, 1500}, {8, 1}, d,
-                   {{"k", k}, {"page", 128}, {"pages", 25}, {"window", 900}, {"longest", 1}}),
-          shape_of({2, 0, 200}, {16, 2}, d, {{"k", k}, {"page", 16}, {"softcap", 1}, {"sinks", 1}}),
-          shape_of({3, 2, 200}, {4, 2}, d, {{"k", k}, {"page", 32}, {"alibi", 1}, {"lse", 1}}),
-          shape_of({2, 5, 200}, {4, 2}, d, {{"k", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
+std::vector<Shape> shapes_of_one_format(int64_t d, KvStored stored) {
+  const auto k = static_cast<int64_t>(stored);
+  const int64_t page = stored == KvStored::i4_columns ? kKvGroup : 16;  // the smallest
+  return {
+      shape_of({1, 0, 40}, {2, 1}, d, {{"k", k}, {"page", page}}),
+      shape_of({7, 0, 140}, {4, 1}, d,
+               {{"k", k}, {"page", page}, {"pages", 70}, {"lens", 1}, {"lse", 1}}),
+      shape_of({7, 0, 140}, {8, 2}, d, {{"k", k}, {"page", 32}, {"pages", 40}, {"lens", 1}}),
+      shape_of({3, 0, 256}, {2, 2}, d, {{"k", k}, {"lens", 1}}),
+      shape_of({3, 4, 300}, {8, 1}, d, {{"k", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
+      shape_of({2, 16, 100}, {4, 1}, d, {{"k", k}, {"page", 32}, {"strided", 1}}),
+      shape_of({2, 0, 1500}, {8, 1}, d,
+               {{"k", k}, {"page", 128}, {"pages", 25}, {"window", 900}, {"longest", 1}}),
+      shape_of({2, 0, 200}, {16, 2}, d, {{"k", k}, {"page", page}, {"softcap", 1}, {"sinks", 1}}),
+      shape_of({3, 2, 200}, {4, 2}, d, {{"k", k}, {"page", 32}, {"alibi", 1}, {"lse", 1}}),
+      shape_of({2, 5, 200}, {4, 2}, d, {{"k", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
 }
 
 // One format after the other, paged and in one piece, heads before tokens and rows that are not
@@ -175,6 +179,19 @@ Shape stored_as(Shape shape, KvStored stored) {
   return stored == KvStored::i4_columns ? with_value(std::move(shape), "tails", 128) : shape;
 }
 
+std::vector<Shape> layout_shapes() {
+  std::vector<Shape> shapes;
+  for (const KvStored stored :
+       {KvStored::plain, KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns}) {
+    for (const auto& [batch, kv_len] :
+         {std::pair<int64_t, int64_t>{8, 4096}, {32, 8192}, {128, 1024}, {128, 4096}}) {
+      const Shape shape = stored_as(shape_of({batch, 0, kv_len}, kLlama, kDim), stored);
+      append(shapes, {shape, with_value(shape, "strided", 1)});
+    }
+  }
+  return shapes;
+}
+
 std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
                                  std::initializer_list<KvStored> formats) {
   std::vector<Shape> shapes;
@@ -194,10 +211,11 @@ std::vector<Shape> decode_test_shapes() {
     append(shapes, shapes_of_every_size(d));
     for (const KvStored k :
          {KvStored::e4m3, KvStored::e5m2, KvStored::i8, KvStored::u8, KvStored::i4}) {
-      append(shapes, shapes_of_one_format(d, static_cast<int64_t>(k)));
+      append(shapes, shapes_of_one_format(d, k));
     }
   }
   for (const int64_t d : {64, 128}) {
+    append(shapes, shapes_of_one_format(d, KvStored::i4_columns));
     append(shapes, format_shapes(d));
     append(shapes, page_shapes(d));
     append(shapes, option_shapes(d));
@@ -226,6 +244,8 @@ std::vector<Workload> decode_workloads() {
                          {KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns})},
           {"decode/reference", stored_shapes({reference}, {KvStored::plain, KvStored::i8,
                                                            KvStored::e4m3, KvStored::i4})},
+          // Tokens before heads, then heads before tokens.
+          {"decode/layout", layout_shapes()},
           // What a cascade saves: the same sequences without one.
           {"decode/cascade",
            {shape_of({64, 0, 8704}, kLlama, kDim,

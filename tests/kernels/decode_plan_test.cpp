@@ -97,7 +97,7 @@ TEST(DecodeStream, EveryStepHasOneBlock) {
       const auto count = static_cast<int>(lengths.size());
       std::vector<int> sums{0};
       for (const int length : lengths) sums.push_back(sums.back() + streamed_steps(length));
-      const StreamCut cut{int64_t{sums.back()} * kHeads, num_blocks};
+      const StreamCut cut(int64_t{sums.back()} * kHeads, num_blocks);
       int64_t next = 0;
       for (int block = 0; block < num_blocks; ++block) {
         const int64_t end = cut.begin(block + 1);
@@ -112,6 +112,10 @@ TEST(DecodeStream, EveryStepHasOneBlock) {
                                     int64_t{part.kv_head} * steps);
           ASSERT_EQ(part.first + part.begin, next);
           ASSERT_EQ(cut.block_of(next), block);
+          // Whoever merges a head waits for all blocks between its first and its last.
+          for (int b = cut.block_of(part.first); b <= cut.block_of(part.first + steps - 1); ++b) {
+            ASSERT_LT(cut.begin(b), cut.begin(b + 1));
+          }
           ASSERT_EQ(part.is_whole(), cut.block_of(part.first) == block &&
                                          cut.block_of(part.first + steps - 1) == block);
           next += part.end - part.begin;

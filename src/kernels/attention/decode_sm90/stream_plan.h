@@ -19,10 +19,15 @@ constexpr int streamed_steps(int length) {
 }
 
 struct StreamCut {
-  int64_t num_steps;  // of all
-  int num_blocks;
+  int64_t num_steps;   // of all
+  int64_t num_blocks;  // that have steps: the first ones
 
-  constexpr int64_t begin(int block) const { return block * num_steps / num_blocks; }
+  constexpr StreamCut(int64_t steps, int blocks)
+      : num_steps(steps), num_blocks(blocks < steps ? blocks : steps) {}
+
+  constexpr int64_t begin(int block) const {
+    return (block < num_blocks ? block : num_blocks) * num_steps / num_blocks;
+  }
   // The block that has a step.
   constexpr int block_of(int64_t step) const {
     return static_cast<int>(((step + 1) * num_blocks - 1) / num_steps);

@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   tile::wait_for_previous(Sm90{});
   tile::release_next(Sm90{});
   add_up_steps(p, shared);
-  const StreamCut cut{static_cast<int64_t>(shared.sums[p.num_sequences]) * p.num_kv_heads,
-                      static_cast<int>(gridDim.x)};
+  const StreamCut cut(static_cast<int64_t>(shared.sums[p.num_sequences]) * p.num_kv_heads,
+                      static_cast<int>(gridDim.x));
   const int64_t end = cut.begin(static_cast<int>(blockIdx.x) + 1);
   int64_t position = cut.begin(static_cast<int>(blockIdx.x));
 #pragma unroll 1

@@ -9,12 +9,15 @@
 namespace tessera::kernels {
 
 struct Sm90PrefillParams {
-  // Boxes of one slab: [batch or page, head, row, element].
+  // Boxes of one slab: [batch or page, head, row, element], of q and out [batch, head, row, packed
+  // head, element].
   CUtensorMap q;
   CUtensorMap k;
   CUtensorMap v;
   CUtensorMap out;  // boxes of a warpgroup's 64 rows
+  // Packed heads count as one, with the rows of all of them: those of one token side by side.
   AttentionParams common;
+  int log2_packed;
   int num_tiles;  // of rows of q, over all sequences and heads; ragged: at most
   int m_tiles;    // of one sequence; ragged: of all, at most
   int num_pages;  // paged: a page number no page has

@@ -65,7 +65,8 @@ struct PrefillProducer {
       const int batch = p.common.q_starts != nullptr ? 0 : work.sequence;
       tile::ptx::tensor_load(
           slot + lane * Tile::kRows * kSlabBytes, &p.q,
-          tile::ptx::Coord{lane * kSlabCols, work.q_begin + work.first_row, work.head, batch},
+          tile::ptx::Coord{lane * kSlabCols, 0, work.q_begin + (work.first_row >> p.log2_packed),
+                           work.head, batch},
           rings.q.full(q_state));
     }
     q_state.advance();

@@ -55,12 +55,13 @@ template <class Out>
 __device__ OutRow<Out> out_row(const Sm90PrefillParams& p, const PrefillWork& work, int row) {
   if (row >= work.q_len) return {nullptr, nullptr};
   const AttentionParams& c = p.common;
-  const int64_t at = work.q_begin + row;
+  const int64_t at = work.q_begin + (row >> p.log2_packed);
+  const int head = (work.head << p.log2_packed) + (row & ((1 << p.log2_packed) - 1));
   Out* out = static_cast<Out*>(c.out) + work.sequence * c.out_strides.batch +
-             at * c.out_strides.row + work.head * c.out_strides.head;
+             at * c.out_strides.row + head * c.out_strides.head;
   if (c.lse == nullptr) return {out, nullptr};
   return {out, c.lse + work.sequence * c.lse_strides.batch + at * c.lse_strides.row +
-                   work.head * c.lse_strides.head};
+                   head * c.lse_strides.head};
 }
 
 template <class Out, class Tile>
@@ -126,11 +127,11 @@ __device__ void stage_tile(const Sm90PrefillParams& p, const PrefillWork& work, 
   tile::ptx::fence_proxy_async_shared();
   tile::ptx::bar_sync(barrier, 128);
   if (threadIdx.x % 128 == 0) {
-    const int row = work.q_begin + work.first_row + 64 * warpgroup;
+    const int row = work.q_begin + ((work.first_row + 64 * warpgroup) >> p.log2_packed);
     const int batch = p.common.q_starts != nullptr ? 0 : work.sequence;
     TESSERA_UNROLL
     for (int slab = 0; slab < (Tile::kValueDim + kSlabCols - 1) / kSlabCols; ++slab) {
-      tile::ptx::tensor_store(&p.out, tile::ptx::Coord{slab * kSlabCols, row, work.head, batch},
+      tile::ptx::tensor_store(&p.out, tile::ptx::Coord{slab * kSlabCols, 0, row, work.head, batch},
                               rows + slab * Tile::kRows * kSlabBytes);
     }
     tile::ptx::bulk_commit_group();
