@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <vector>
 
 #include "kernels/attention/decode_sm90/plan.h"
@@ -11,8 +12,10 @@ namespace tessera::kernels {
 namespace {
 
 TEST(DecodeLeaves, EveryStepIsInOneLeafInOrder) {
-  for (const int num_steps : {0, 1, 2, 15, 16, 17, 63, 64, 100, 255, 256, 1023, 1024, 5000, 4096}) {
-    const int log2 = log2_leaves(num_steps);
+  const int counts[] = {0, 1, 2, 15, 16, 17, 63, 64, 100, 255, 256, 1023, 1024, 5000, 4096};
+  for (int i = 0; i < 2 * static_cast<int>(std::size(counts)); ++i) {
+    const int num_steps = counts[i / 2];
+    const int log2 = log2_leaves(num_steps, i % 2 == 1);
     EXPECT_EQ(leaf_begin(0, log2, num_steps), 0);
     for (int leaf = 0; leaf < 1 << log2; ++leaf) {
       EXPECT_LE(leaf_begin(leaf, log2, num_steps), leaf_begin(leaf + 1, log2, num_steps));
@@ -23,13 +26,13 @@ TEST(DecodeLeaves, EveryStepIsInOneLeafInOrder) {
 
 TEST(DecodeLeaves, TheLongestSequenceDoesNotOverflow) {
   const int num_steps = (1 << 28) / kStepKeys;
-  EXPECT_EQ(leaf_begin(kMostLeaves, log2_leaves(num_steps), num_steps), num_steps);
+  EXPECT_EQ(leaf_begin(kMostLeaves, log2_leaves(num_steps, false), num_steps), num_steps);
 }
 
 // Leaf i of a tree must be met at the same place whatever the number of warps: as the first of an
 // aligned run of slots, alone or with its neighbours.
 TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
-  for (int log2_tree = 4; log2_tree <= 7; ++log2_tree) {
+  for (int log2_tree = 3; log2_tree <= 7; ++log2_tree) {
     for (int log2_slots = 0; log2_slots <= 7; ++log2_slots) {
       int next = 0;
       for (int slot = 0; slot < 1 << log2_slots; ++slot) {
@@ -47,8 +50,8 @@ TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
   }
 }
 
-DecodePlan plan(int64_t num_units, int64_t longest, int blocks_on_sm = 1) {
-  return plan_decode({num_units, longest, 132, blocks_on_sm, true});
+DecodePlan plan(int64_t num_units, int64_t longest, int bits = 16) {
+  return plan_decode({num_units, longest, 132, bits, bits == 16 ? 1 : 2, true});
 }
 
 TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
@@ -67,19 +70,19 @@ TEST(DecodePlan, LongSequencesOfFewHeadsFillTheGpu) {
 TEST(DecodePlan, ManyShortSequencesTakeOneBlockEach) {
   EXPECT_EQ(plan(128, 1024), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(1024, 1024), (DecodePlan{DecodeMerge::parts, 0}));
-  EXPECT_EQ(plan(1024, 1024, 2), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::parts, 0}));
 }
 
 TEST(DecodePlan, LongSequencesAreCutHoweverMany) {
   EXPECT_EQ(plan(1024, 8192), (DecodePlan{DecodeMerge::parts, 2}));
   EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::parts, 3}));
-  EXPECT_EQ(plan(1024, 8192, 2), (DecodePlan{DecodeMerge::parts, 3}));
+  EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::parts, 3}));
   EXPECT_EQ(plan(8, int64_t{1} << 28), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
 }
 
 TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
-  EXPECT_EQ(plan_decode({8, 1024, 132, 1, false}), (DecodePlan{DecodeMerge::parts, 1}));
-  EXPECT_EQ(plan_decode({0, 0, 132, 1, false}).merge, DecodeMerge::parts);
+  EXPECT_EQ(plan_decode({8, 1024, 132, 16, 1, false}), (DecodePlan{DecodeMerge::parts, 1}));
+  EXPECT_EQ(plan_decode({0, 0, 132, 16, 1, false}).merge, DecodeMerge::parts);
 }
 
 // Blocks walk over their segments: together they meet every step of every head once, in order, and

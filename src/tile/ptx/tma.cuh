@@ -22,6 +22,9 @@ __device__ __forceinline__ CachePolicy createpolicy_evict_first() {
   return policy;
 }
 
+// What createpolicy_evict_first gives, as a constant that needs no register.
+inline constexpr CachePolicy kEvictFirst{0x12f0000000000000};
+
 // PTX: createpolicy. For data that other blocks will read soon.
 __device__ __forceinline__ CachePolicy createpolicy_evict_last() {
   CachePolicy policy;

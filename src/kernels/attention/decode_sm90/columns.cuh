@@ -91,8 +91,7 @@ __device__ __forceinline__ void multiply_columns(uint32_t half, uint32_t scales,
   }
 }
 
-// 32 keys of type Q, in rows Tile::kTailPitch apart. `queries[t]` is where a lane's query begins;
-// null: there is none.
+// 32 keys of type Q, in rows Tile::kTailPitch apart. `queries[t]` is where a lane's query begins.
 template <class Q, class Tile>
 __device__ __forceinline__ void multiply_tail(uint32_t tail, int lane,
                                               const Q* const (&queries)[Tile::kTiles],
@@ -115,7 +114,7 @@ __device__ __forceinline__ void multiply_tail(uint32_t tail, int lane,
       TESSERA_UNROLL
       for (int reg = 0; reg < 2; ++reg) {
         const Q* from = queries[t] + 16 * step + 8 * reg + 2 * (lane % 4);
-        q[t][reg] = queries[t] == nullptr ? 0 : *reinterpret_cast<const uint32_t*>(from);
+        q[t][reg] = *reinterpret_cast<const uint32_t*>(from);
       }
     }
     TESSERA_UNROLL

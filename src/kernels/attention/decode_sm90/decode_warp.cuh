@@ -30,6 +30,8 @@ struct DecodeWarp {
   static constexpr int kBoxes = Tile::kBoxesOfLane;
   using Scores = LaneScores<Tile>;
   static constexpr int kFirstOther = Tile::kIsNarrow ? 2 : 4;  // lane with the same columns
+  // The second eight codes of a step are worth 16 times the first: queries make up for it.
+  static constexpr bool kIsEven = kBits == 4 && !K::kHasColumns;
   // What a score is worth when it has been finished.
   static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
   // Weights against a reference that is set anew when they grow beyond the cap, as in prefill. Of
@@ -67,10 +69,10 @@ struct DecodeWarp {
     return run.kv_head * p.group + row - token_of(p, row) * p.group;
   }
 
-  // Where query lane / 4 of a tile begins; null: there is none.
+  // Where query lane / 4 of a tile begins. Columns behind the last query repeat it: what becomes of
+  // them is not stored.
   __device__ const Q* query_of(int t) const {
-    const int row = first_row + 8 * t + lane / 4;
-    if (row >= p.rows) return nullptr;
+    const int row = min(first_row + 8 * t + lane / 4, p.rows - 1);
     return static_cast<const Q*>(p.q) + run.sequence * p.q_strides.batch +
            token_of(p, row) * p.q_strides.row + head_of(row) * p.q_strides.head;
   }
@@ -78,37 +80,37 @@ struct DecodeWarp {
   __device__ void load_q() {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      const Q* query = query_of(t);
-      const bool is_query = query != nullptr;
-      order_q<Tile>(is_query ? query : static_cast<const Q*>(p.q), lane, q[t]);
-      float sum = 0;
+      order_q<Tile>(query_of(t), lane, q[t]);
       TESSERA_UNROLL
       for (int step = 0; step < kD / 16; ++step) {
         TESSERA_UNROLL
         for (int reg = 0; reg < 2; ++reg) {
           uint32_t& word = q[t][step][reg];
-          if (!is_query) word = 0;
+          if constexpr (std::is_same_v<Q, T> && !kIsEven) continue;
           const float2 pair = tile::pair_to_floats<Q>(word);
-          // The second eight codes of a step are worth 16 times the first.
-          constexpr bool kIsEven = kBits == 4 && !K::kHasColumns;
           const float share = kIsEven && reg == 1 ? 0x1p-4f : 1.0f;
-          if constexpr (!std::is_same_v<Q, T> || kIsEven) {
-            word = tile::pack_pair<T>(pair.x * share, pair.y * share);
-          }
-          sum += pair.x + pair.y;
+          word = tile::pack_pair<T>(pair.x * share, pair.y * share);
         }
       }
-      if constexpr (kHasLowK || K::kKeyBase != 0) spread(sum / K::kKeyUnit, q_sum[t]);
+      if constexpr (kHasLowK || K::kKeyBase != 0) add_up_q(t);
       if constexpr (Tile::kIsGeneral) find_seen(t);
     }
   }
 
-  // The four parts of a value of query lane / 4, added, where its column is.
-  __device__ void spread(float part, float (&columns)[2]) const {
-    part += __shfl_xor_sync(~0u, part, 1);
-    part += __shfl_xor_sync(~0u, part, 2);
+  // A product with ones has the sums of queries where their scores will be.
+  __device__ void add_up_q(int t) {
+    constexpr uint32_t kOnes = 0x3c003c00u, kSixteens = 0x4c004c00u;
+    constexpr uint32_t kSecond = kIsEven ? kSixteens : kOnes;
+    float sums[4] = {};
     TESSERA_UNROLL
-    for (int j = 0; j < 2; ++j) columns[j] = __shfl_sync(~0u, part, 4 * (column() + j));
+    for (int step = 0; step < kD / 16; ++step) {
+      tile::ptx::mma<T>(sums, {kOnes, kOnes, kSecond, kSecond}, q[t][step]);
+    }
+    TESSERA_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      if constexpr (Tile::kIsNarrow) sums[j] = __shfl_sync(~0u, sums[j], lane & ~2);
+      q_sum[t][j] = sums[j] / K::kKeyUnit;
+    }
   }
 
   __device__ void find_seen(int t) {
@@ -207,6 +209,31 @@ struct DecodeWarp {
     }
   }
 
+  // The largest score of column j over the lanes.
+  __device__ __forceinline__ float top_of(const Scores& x, int t, int j) const {
+    float top = fmaxf(x[0][t][j], x[0][t][2 + j]);
+    if constexpr (kBoxes == 2) top = fmaxf(top, fmaxf(x[1][t][j], x[1][t][2 + j]));
+    TESSERA_UNROLL
+    for (int lanes = kFirstOther; lanes < 32; lanes *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, lanes));
+    }
+    return top;
+  }
+
+  // The first references of a leaf, before which there is nothing to multiply.
+  __device__ __forceinline__ void refer_first(const Scores& x) {
+    TESSERA_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      TESSERA_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const float top = top_of(x, t, j);
+        if (top == kMinusInfinity) continue;
+        state.reference[t][j] = top * scale;
+        cap[t][j] = kCap;
+      }
+    }
+  }
+
   // References anew, from a step's scores, for columns whose weights are too large or that have
   // none.
   __device__ __forceinline__ void refer(const Scores& x, const float (&sums)[kTiles][2]) {
@@ -214,12 +241,10 @@ struct DecodeWarp {
     for (int t = 0; t < kTiles; ++t) {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
-        float top = fmaxf(x[0][t][j], x[0][t][2 + j]);
-        if constexpr (kBoxes == 2) top = fmaxf(top, fmaxf(x[1][t][j], x[1][t][2 + j]));
+        const float top = top_of(x, t, j);
         float most = sums[t][j];
         TESSERA_UNROLL
         for (int lanes = kFirstOther; lanes < 32; lanes *= 2) {
-          top = fmaxf(top, __shfl_xor_sync(~0u, top, lanes));
           most = fmaxf(most, __shfl_xor_sync(~0u, most, lanes));
         }
         if (!(most > cap[t][j]) || top == kMinusInfinity) continue;
@@ -298,7 +323,7 @@ struct DecodeWarp {
     }
   }
 
-  __device__ __forceinline__ void take_step(int step) {
+  __device__ __forceinline__ void take_step(int step, bool is_first) {
     StepScores<Tile> products;
     Scores x, y;
     float sums[kTiles][2];
@@ -307,6 +332,7 @@ struct DecodeWarp {
     share_out<Tile>(products, lane, x);
     finish_scores(x, step);
     ring.leave_keys(step);
+    if (is_first) refer_first(x);
     exponentiate(x, y, sums);
     bool is_too_large = false;
     TESSERA_UNROLL
@@ -354,7 +380,7 @@ struct DecodeWarp {
     clear();
     if (begin == end) return;
 #pragma unroll 1
-    for (int step = begin; step < end; ++step) take_step(step);
+    for (int step = begin; step < end; ++step) take_step(step, step == begin);
     finish_leaf();
   }
 

@@ -17,6 +17,25 @@ struct DecodeUnit {
   int part;
 };
 
+// A thread's elements of column j: of four bits four side by side, of eight two.
+template <class Tile>
+__device__ __forceinline__ void leave_elements(float* row, const float (&o)[Tile::kD / 16][4],
+                                               int j, int g) {
+  TESSERA_UNROLL
+  for (int d = 0; d < Tile::kD / 16; ++d) {
+    float* at = row + o_element<Tile>(d, 0, g);
+    if constexpr (Tile::K::kBits == 4) {
+      if (d % 2 == 1) continue;
+      *reinterpret_cast<float4*>(at) = {o[d][j], o[d][2 + j], o[d + 1][j], o[d + 1][2 + j]};
+    } else if constexpr (Tile::K::kBits == 8) {
+      *reinterpret_cast<float2*>(at) = {o[d][j], o[d][2 + j]};
+    } else {
+      at[0] = o[d][j];
+      row[o_element<Tile>(d, 1, g)] = o[d][2 + j];
+    }
+  }
+}
+
 template <class Q, class Tile>
 __device__ void leave_state(Sm90DecodeShared<Tile>& shared, const DecodeWarp<Q, Tile>& w,
                             int warp) {
@@ -25,14 +44,7 @@ __device__ void leave_state(Sm90DecodeShared<Tile>& shared, const DecodeWarp<Q, 
     TESSERA_UNROLL
     for (int j = 0; j < 2; ++j) {
       const int row = 8 * t + 2 * (w.lane % 4) + j;
-      TESSERA_UNROLL
-      for (int d = 0; d < Tile::kD / 16; ++d) {
-        TESSERA_UNROLL
-        for (int upper = 0; upper < 2; ++upper) {
-          shared.o[warp][row][o_element<Tile>(d, upper, w.lane / 4)] =
-              w.state.o[t][d][2 * upper + j];
-        }
-      }
+      leave_elements<Tile>(shared.o[warp][row], w.state.o[t], j, w.lane / 4);
       if (w.lane >= 4) continue;
       shared.reference[warp][row] = w.state.reference[t][j];
       shared.sum[warp][row] = w.state.sum[t][j];

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   const int first_key = Tile::kIsGeneral ? max(len - p.q_len + 1 - p.window, 0) : 0;
   const int first_step = first_key / kStepKeys;
   const int num_steps = (len + kStepKeys - 1) / kStepKeys - first_step;
-  const int log2_leaves_here = log2_leaves(num_steps);
+  const int log2_leaves_here = log2_leaves(num_steps, Tile::K::kBits < 16);
   // A short sequence takes fewer parts than were launched for the longest.
   const int log2_parts =
       kCluster > 1 ? p.log2_parts : min(p.log2_parts, log2_leaves_here - Tile::kLog2Warps);

@@ -36,7 +36,7 @@ CUtensorMap page_map(const TensorView& pages, int box_rows) {
 inline ScaleParams scale_params(const TensorView& scales) {
   if (scales.rank < 4) return {};
   return {.data = scales.as<char>(),
-          .head = 2 * scales.stride(2),
+          .head = static_cast<uint32_t>(2 * scales.stride(2)),
           .page = static_cast<uint32_t>(2 * scales.stride(0)),
           .group = scales.rank == 5 ? static_cast<uint32_t>(2 * scales.stride(1)) : 0};
 }
@@ -169,6 +169,7 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
       {.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
        .longest = std::min<int64_t>(longest_of(args), p.window + int64_t{kStepKeys} + p.q_len),
        .num_sms = device_info(args.q.device).num_sms,
+       .bits = Format::kBits,
        .blocks_on_sm = is_general ? General::kBlocksOnSm : Tile::kBlocksOnSm,
        .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;

@@ -11,8 +11,16 @@ inline constexpr int kBoxKeys = 16;   // keys of one copy: no page is smaller
 // depends on the number of steps alone, and so do results: whoever computes a leaf, the same
 // numbers are folded in the same order. More of them for long sequences, which more warps share
 // where sequences are few.
+// Codes come faster, so that what a leaf costs beside its steps counts: they have longer ones.
 inline constexpr int kMostLeaves = 128;
-constexpr int log2_leaves(int num_steps) {
+constexpr int log2_leaves(int num_steps, bool are_codes) {
+  if (are_codes) {
+    return num_steps < 64     ? 3
+           : num_steps < 128  ? 4
+           : num_steps < 512  ? 5
+           : num_steps < 1024 ? 6
+                              : 7;
+  }
   return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
 }
 

@@ -108,8 +108,9 @@ class StepRing {
   __device__ void start(const KeyRun& run) {
     run_ = run;
     cursor_.start(p_, run, lane_);
-    k_scales_ = p_.k_scales.data + run.kv_head * p_.k_scales.head;
-    v_scales_ = p_.v_scales.data + run.kv_head * p_.v_scales.head;
+    const uint64_t head = static_cast<uint32_t>(run.kv_head);
+    k_scales_ = p_.k_scales.data + head * p_.k_scales.head;
+    v_scales_ = p_.v_scales.data + head * p_.v_scales.head;
     slot_ = 0;
     parity_ = 0;
     if constexpr (Tile::kIsJoint) {
@@ -213,8 +214,7 @@ class StepRing {
   template <bool kKeys, bool kValues, int kRows>
   __device__ __forceinline__ void load_boxes(int page, int box, int slot, int half,
                                              uint32_t barrier) {
-    // Made anew each time: two registers for all of the kernel are worth more.
-    const tile::ptx::CachePolicy policy = tile::ptx::createpolicy_evict_first();
+    constexpr tile::ptx::CachePolicy policy = tile::ptx::kEvictFirst;
     const int row = kBoxKeys * (box & p_.box_mask);
     const uint32_t to = slots_ + slot * Tile::kSlotBytes + half * Tile::kBoxBytes;
     const tile::ptx::Coord<5> at{{0, row, 0, run_.kv_head, page}};
@@ -251,7 +251,7 @@ class StepRing {
         k_scales_ + static_cast<uint64_t>(static_cast<uint32_t>(page)) * p_.k_scales.page +
         static_cast<uint64_t>(static_cast<uint32_t>((box & p_.box_mask) / 2)) * p_.k_scales.group;
     tile::ptx::bulk_load(scales_ + slot * kScaleSlot, from, Tile::kKeyScaleBytes, barrier,
-                         tile::ptx::createpolicy_evict_first());
+                         tile::ptx::kEvictFirst);
   }
 
   const Sm90DecodeParams& p_;

@@ -16,7 +16,7 @@ namespace tessera::kernels {
 // head's columns, once for every 32 rows.
 struct ScaleParams {
   const char* data;
-  int64_t head;
+  uint32_t head;
   uint32_t page;
   uint32_t group;  // of columns: from 32 rows to the next
 };

@@ -15,6 +15,7 @@ struct DecodeShape {
   int64_t num_units;  // sequences, heads of keys, groups of rows
   int64_t longest;    // of the sequences, in keys
   int num_sms;
+  int bits;           // of an element of the cache
   int blocks_on_sm;   // of eight warps
   bool has_clusters;  // whether kernels that fold over a cluster were compiled
 };
@@ -55,7 +56,7 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
   const int for_locality = num_steps < 128
                                ? 0
                                : std::min(wanted < 3 ? wanted : (wanted + 3) / 2, kMostLog2Parts) +
-                                     (shape.blocks_on_sm > 1 ? 1 : 0);
+                                     (shape.blocks_on_sm > 1 && shape.bits == 8 ? 1 : 0);
   const int log2_parts =
       std::min({std::max(std::min(to_fill, worth), for_locality), kMostLog2Parts});
   if (log2_parts == 1 && shape.has_clusters) return {DecodeMerge::pair, 1};
