@@ -20,9 +20,11 @@ class Rows:
     """Keys or values [pages, rows, heads, d] in one format, made of normal numbers: what the call
     is given, and what it is worth."""
 
-    def __init__(self, format, shape, dtype):
+    def __init__(self, format, shape, dtype, is_heads_first):
         self.format, self.dtype = format, dtype
         pages, rows, heads, d = shape
+        if is_heads_first:
+            shape = (pages, heads, rows, d)
         self.scales = None
         if format == PLAIN:
             self.data = torch.empty(shape, dtype=dtype, device="cuda").normal_()
@@ -42,6 +44,8 @@ class Rows:
             self.scales[..., 1] *= -7.5
             if is_by_row:
                 self.scales = self.scales.transpose(1, 2)
+        if is_heads_first:
+            self.data = self.data.transpose(1, 2)
 
     @staticmethod
     def make_scales(shape, size):
@@ -70,11 +74,11 @@ class Rows:
 class DecodeCase:
     """One shape: its input sets, and calls on one of them."""
 
-    KNOWN = {"batch", "kv_len", "heads", "kv_heads", "d", "page", "k", "tails"}
+    KNOWN = {"batch", "kv_len", "heads", "kv_heads", "d", "page", "k", "tails", "strided"}
 
     def __init__(self, shape, key):
         unknown = set(shape) - self.KNOWN
-        if unknown or shape.get("k", 0) not in NAMES:
+        if unknown or shape.get("k", 0) not in NAMES or shape.get("strided", 0) > 1:
             raise ValueError(f"options of tests, which no workload has: {unknown or shape}")
         self.shape, self.dtype = shape, DTYPES[key[0]]
         self.batch, self.kv_len, self.d = shape["batch"], shape["kv_len"], shape["d"]
@@ -97,7 +101,8 @@ class DecodeCase:
             shape = (batch * num_pages, self.page, heads, self.d)
             order = torch.randperm(batch * num_pages, device="cuda").int()
             s["page_table"] = order.view(batch, num_pages)
-        s["k"], s["v"] = Rows(self.k, shape, self.dtype), Rows(self.v, shape, self.dtype)
+        is_heads_first = self.shape.get("strided") == 1
+        s["k"], s["v"] = (Rows(f, shape, self.dtype, is_heads_first) for f in (self.k, self.v))
         if self.k == INT4_COLUMNS:
             tail = (batch, GROUP, heads, self.d)
             s["k_tail"] = torch.randn(tail, dtype=self.dtype, device="cuda")

@@ -150,6 +150,7 @@ std::vector<Shape> option_shapes(int64_t d) {
 
 constexpr Heads kLlama{32, 8};
 constexpr int64_t kDim = 128;
+constexpr const char* kOrder = "strided";  // of 1: heads before tokens
 
 // Llama 3 8B, as long as keys and values in 16 bits fit.
 std::vector<Shape> llama8b_shapes(int64_t most_bytes) {
@@ -186,7 +187,7 @@ std::vector<Shape> layout_shapes() {
     for (const auto& [batch, kv_len] :
          {std::pair<int64_t, int64_t>{8, 4096}, {32, 8192}, {128, 1024}, {128, 4096}}) {
       const Shape shape = stored_as(shape_of({batch, 0, kv_len}, kLlama, kDim), stored);
-      append(shapes, {shape, with_value(shape, "strided", 1)});
+      append(shapes, {shape, with_value(shape, kOrder, 1)});
     }
   }
   return shapes;
@@ -197,7 +198,9 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
   std::vector<Shape> shapes;
   for (const KvStored stored : formats) {
     for (const Shape& shape : plain) {
-      shapes.push_back(stored == KvStored::plain ? shape : stored_as(shape, stored));
+      // Codes with heads before tokens, as the engine keeps them.
+      shapes.push_back(stored == KvStored::plain ? shape
+                                                 : with_value(stored_as(shape, stored), kOrder, 1));
     }
   }
   return shapes;

@@ -95,18 +95,25 @@ TensorView KvLayout::scales_view(const Part& part, std::byte* data, Device devic
   return view;
 }
 
+// Tokens before heads; but where rows are short, heads before tokens: memory is read faster in runs
+// of more than 64 bytes (docs/kernels/decode.md).
+TensorView KvLayout::pages_view(DType dtype, std::byte* data, Device device) const {
+  const int64_t page_size = options_.page_size;
+  TensorView view = TensorView::contiguous(
+      data, dtype, {options_.num_pages, page_size, num_kv_heads_, head_dim_}, device);
+  if (bit_width(dtype) < 16) {
+    view.strides = {view.stride(0), head_dim_, page_size * head_dim_, 1};
+  }
+  return view;
+}
+
 PagedKv KvLayout::views(const TensorView& memory) const {
   std::byte* const keys = memory.as<std::byte>();
   std::byte* const values = keys + data_section(keys_);
   std::byte* const key_scales = values + data_section(values_);
   std::byte* const value_scales = key_scales + scale_section(keys_);
-  const auto pages = [&](std::byte* data, DType dtype) {
-    return TensorView::contiguous(
-        data, dtype, {options_.num_pages, options_.page_size, num_kv_heads_, head_dim_},
-        memory.device);
-  };
-  return {.k_pages = pages(keys, keys_.dtype),
-          .v_pages = pages(values, values_.dtype),
+  return {.k_pages = pages_view(keys_.dtype, keys, memory.device),
+          .v_pages = pages_view(values_.dtype, values, memory.device),
           .page_table = {},
           .seq_lens = {},
           .k_scales = scales_view(keys_, key_scales, memory.device),

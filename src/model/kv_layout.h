@@ -49,6 +49,7 @@ class KvLayout {
   Part make_part(DType dtype, int64_t scales_per_row, bool has_columns) const;
   int64_t data_section(const Part& part) const;
   int64_t scale_section(const Part& part) const;
+  TensorView pages_view(DType dtype, std::byte* data, Device device) const;
   TensorView scales_view(const Part& part, std::byte* data, Device device) const;
 
   KvOptions options_;
