@@ -1,7 +1,5 @@
 # How an operation becomes one of torch.ops.tessera.
 # SPDX-License-Identifier: MIT
-import re
-
 import torch
 
 from ._dtypes import LONG_NAMES, canonical
@@ -15,18 +13,26 @@ if not hasattr(torch.library, "custom_op"):
 
 def register(name, schema, run, fake):
     """The schema says which arguments are written: Tensor(a!). Tensors come before its `*`, if it
-    has one, as PyTorch takes none by keyword alone, and so reach `run` and `fake` by position."""
+    has one, as PyTorch takes none by keyword alone, and so reach `run` and `fake` by position.
+
+    Not by torch.library.custom_op: PyTorch 2.11's calls of one fail where an optional argument that
+    may be written is left out.
+    """
+    arguments = schema[schema.index("(") + 1 : schema.rindex(")")].split(" *,")[0]
+    written = [i for i, a in enumerate(arguments.split(", ")) if "!" in a]
+    qualified = "tessera::" + name
 
     def without_grad(*args, **kwargs):
+        for i in written:
+            if i < len(args) and isinstance(args[i], torch.Tensor):
+                torch.autograd.graph.increment_version(args[i])
         with torch.no_grad():
             return run(*args, **kwargs)
 
-    writes = re.findall(r"Tensor\(\w!\)\?? (\w+)", schema)
-    op = torch.library.custom_op(
-        "tessera::" + name, without_grad, mutates_args=writes, schema=schema
-    )
-    op.register_fake(fake)
-    return op
+    torch.library.define(qualified, schema)
+    torch.library.impl(qualified, "CompositeExplicitAutograd", without_grad)
+    torch.library.register_fake(qualified, fake)
+    return getattr(torch.ops.tessera, name)
 
 
 def storage(dtype):

@@ -22,8 +22,9 @@ __device__ __forceinline__ CachePolicy createpolicy_evict_first() {
   return policy;
 }
 
-// What createpolicy_evict_first gives, as a constant that needs no register.
+// What createpolicy gives for evict_first and for evict_normal, as constants that need no register.
 inline constexpr CachePolicy kEvictFirst{0x12f0000000000000};
+inline constexpr CachePolicy kEvictNormal{0x1000000000000000};
 
 // PTX: createpolicy. For data that other blocks will read soon.
 __device__ __forceinline__ CachePolicy createpolicy_evict_last() {

@@ -3,8 +3,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/attention/decode_sm90/columns.cuh"
 #include "kernels/attention/decode_sm90/load.cuh"
 #include "kernels/attention/decode_sm90/products.cuh"
@@ -30,8 +28,6 @@ struct DecodeWarp {
   static constexpr int kBoxes = Tile::kBoxesOfLane;
   using Scores = LaneScores<Tile>;
   static constexpr int kFirstOther = Tile::kIsNarrow ? 2 : 4;  // lane with the same columns
-  // The second eight codes of a step are worth 16 times the first: queries make up for it.
-  static constexpr bool kIsEven = kBits == 4 && !K::kHasColumns;
   // What a score is worth when it has been finished.
   static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
   // Weights against a reference that is set anew when they grow beyond the cap, as in prefill. Of
@@ -80,36 +76,9 @@ struct DecodeWarp {
   __device__ void load_q() {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      order_q<Tile>(query_of(t), lane, q[t]);
-      TESSERA_UNROLL
-      for (int step = 0; step < kD / 16; ++step) {
-        TESSERA_UNROLL
-        for (int reg = 0; reg < 2; ++reg) {
-          uint32_t& word = q[t][step][reg];
-          if constexpr (std::is_same_v<Q, T> && !kIsEven) continue;
-          const float2 pair = tile::pair_to_floats<Q>(word);
-          const float share = kIsEven && reg == 1 ? 0x1p-4f : 1.0f;
-          word = tile::pack_pair<T>(pair.x * share, pair.y * share);
-        }
-      }
-      if constexpr (kHasLowK || K::kKeyBase != 0) add_up_q(t);
+      make_q<Tile>(query_of(t), lane, q[t]);
+      if constexpr (kHasLowK || K::kKeyBase != 0) add_up_q<Tile>(q[t], lane, q_sum[t]);
       if constexpr (Tile::kIsGeneral) find_seen(t);
-    }
-  }
-
-  // A product with ones has the sums of queries where their scores will be.
-  __device__ void add_up_q(int t) {
-    constexpr uint32_t kOnes = 0x3c003c00u, kSixteens = 0x4c004c00u;
-    constexpr uint32_t kSecond = kIsEven ? kSixteens : kOnes;
-    float sums[4] = {};
-    TESSERA_UNROLL
-    for (int step = 0; step < kD / 16; ++step) {
-      tile::ptx::mma<T>(sums, {kOnes, kOnes, kSecond, kSecond}, q[t][step]);
-    }
-    TESSERA_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      if constexpr (Tile::kIsNarrow) sums[j] = __shfl_sync(~0u, sums[j], lane & ~2);
-      q_sum[t][j] = sums[j] / K::kKeyUnit;
     }
   }
 

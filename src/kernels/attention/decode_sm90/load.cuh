@@ -214,7 +214,7 @@ class StepRing {
   template <bool kKeys, bool kValues, int kRows>
   __device__ __forceinline__ void load_boxes(int page, int box, int slot, int half,
                                              uint32_t barrier) {
-    constexpr tile::ptx::CachePolicy policy = tile::ptx::kEvictFirst;
+    const tile::ptx::CachePolicy policy = cache_policy();
     const int row = kBoxKeys * (box & p_.box_mask);
     const uint32_t to = slots_ + slot * Tile::kSlotBytes + half * Tile::kBoxBytes;
     const tile::ptx::Coord<5> at{{0, row, 0, run_.kv_head, page}};
@@ -230,6 +230,13 @@ class StepRing {
                                               kBehindKeys * Tile::kKeyScaleBytes, half, barrier,
                                               policy);
     }
+  }
+
+  // Pages may be shared, and are then read again soon. Where columns have scales no register is
+  // left to ask.
+  __device__ __forceinline__ tile::ptx::CachePolicy cache_policy() const {
+    const bool is_read_again = Tile::K::kHasColumns || p_.page_table != nullptr;
+    return {is_read_again ? tile::ptx::kEvictNormal.bits : tile::ptx::kEvictFirst.bits};
   }
 
   // Of kRows rows.
@@ -251,7 +258,7 @@ class StepRing {
         k_scales_ + static_cast<uint64_t>(static_cast<uint32_t>(page)) * p_.k_scales.page +
         static_cast<uint64_t>(static_cast<uint32_t>((box & p_.box_mask) / 2)) * p_.k_scales.group;
     tile::ptx::bulk_load(scales_ + slot * kScaleSlot, from, Tile::kKeyScaleBytes, barrier,
-                         tile::ptx::kEvictFirst);
+                         cache_policy());
   }
 
   const Sm90DecodeParams& p_;
@@ -275,8 +282,9 @@ __device__ void start_tail(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& sh
   if (lane == 0) {
     tile::ptx::mbarrier_init(barrier, 1);
     tile::ptx::fence_mbarrier_init();
-    tile::ptx::mbarrier_arrive_expect_tx(barrier, kStepKeys * kRowBytes);
   }
+  __syncwarp();
+  if (lane == 0) tile::ptx::mbarrier_arrive_expect_tx(barrier, kStepKeys * kRowBytes);
   __syncwarp();
   const Q* from = static_cast<const Q*>(p.k_tail.data) +
                   p.k_tail.tails[run.sequence] * p.k_tail.tail + lane * p.k_tail.row +

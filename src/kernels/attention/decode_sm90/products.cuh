@@ -3,9 +3,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/attention/decode_sm90/kv_format.cuh"
 #include "kernels/attention/decode_sm90/state.cuh"
 #include "kernels/attention/decode_sm90/tile.cuh"
+#include "tile/convert.cuh"
+#include "tile/fragment.cuh"
 #include "tile/ptx/ldmatrix.cuh"
 #include "tile/ptx/mma.cuh"
 #include "tile/swizzle.cuh"
@@ -74,6 +78,48 @@ __device__ __forceinline__ void order_q(const Q* from, int lane,
     }
   }
 }
+
+// The second eight codes of a step of four-bit keys are worth 16 times the first: queries make up
+// for it, where their columns' scales do not.
+template <class Tile>
+inline constexpr bool kEvensQ = Tile::K::kBits == 4 && !Tile::K::kHasColumns;
+
+// A query as operands, in the type of products.
+template <class Tile, class Q>
+__device__ __forceinline__ void make_q(const Q* from, int lane,
+                                       uint32_t (&steps)[Tile::kD / 16][2]) {
+  using T = typename Tile::K::T;
+  order_q<Tile>(from, lane, steps);
+  if constexpr (!std::is_same_v<Q, T> || kEvensQ<Tile>) {
+    TESSERA_UNROLL
+    for (int i = 0; i < Tile::kD / 8; ++i) {
+      uint32_t& word = steps[i / 2][i % 2];
+      const float2 pair = tile::pair_to_floats<Q>(word);
+      const float share = kEvensQ<Tile> && i % 2 == 1 ? 0x1p-4f : 1.0f;
+      word = tile::pack_pair<T>(pair.x * share, pair.y * share);
+    }
+  }
+}
+
+// The sums of a thread's two columns, over K::kKeyUnit: a product with ones has them where scores
+// will be.
+template <class Tile>
+__device__ __forceinline__ void add_up_q(const uint32_t (&steps)[Tile::kD / 16][2], int lane,
+                                         float (&columns)[2]) {
+  constexpr uint32_t kOnes = 0x3c003c00u, kSixteens = 0x4c004c00u;
+  constexpr uint32_t kSecond = kEvensQ<Tile> ? kSixteens : kOnes;
+  float sums[4] = {};
+  TESSERA_UNROLL
+  for (int step = 0; step < Tile::kD / 16; ++step) {
+    tile::ptx::mma<typename Tile::K::T>(sums, {kOnes, kOnes, kSecond, kSecond}, steps[step]);
+  }
+  TESSERA_UNROLL
+  for (int j = 0; j < 2; ++j) {
+    if constexpr (Tile::kIsNarrow) sums[j] = __shfl_sync(~0u, sums[j], lane & ~2);
+    columns[j] = sums[j] / Tile::K::kKeyUnit;
+  }
+}
+
 // Which element of a head a row of the second product is.
 template <class Tile>
 __device__ __forceinline__ int o_element(int step, int upper, int g) {

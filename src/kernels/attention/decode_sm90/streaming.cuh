@@ -12,8 +12,8 @@ namespace tessera::kernels {
 template <class Tile>
 struct StreamShared {
   Sm90DecodeShared<Tile> decode;
-  int sums[kMostStreamed + 1];  // steps of one head of the sequences before
-  int warp_sums[Tile::kWarps];
+  int sums[kMostStreamed + 1];              // steps of one head of the sequences before
+  alignas(16) int warp_sums[Tile::kWarps];  // apart: reads of four words take no neighbour along
 };
 
 // sums[s + 1], by the whole block: a thread adds up some neighbours, then the threads before it.

@@ -13,8 +13,9 @@
 
 namespace tessera::kernels {
 
-inline constexpr int kMergeWarps = 8;  // of a block
-inline constexpr int kMergeBytes = 8;  // a lane's access, where rows allow it
+inline constexpr int kMergeWarps = 8;   // of a block
+inline constexpr int kMergeBytes = 8;   // a lane's access, where rows allow it
+inline constexpr int kMergeAtOnce = 8;  // parts on their way
 
 // One query and head.
 struct MergeRow {
@@ -62,14 +63,22 @@ __device__ __forceinline__ void fold_columns(const MergeParams& p, const float* 
   for (int first = 0; first < p.num_parts; first += 32) {
     const float mine = exp2_approx((lse_of_lane(p, lses, first) - total.finite_max()) * kLog2e);
     const int count = min(32, p.num_parts - first);
-#pragma unroll 4
-    for (int n = 0; n < count; ++n) {
-      const float weight = __shfl_sync(~0u, mine, n);
-      if (weight == 0.0f || column >= p.d) continue;  // what weighs nothing may hold anything
-      float values[kVec];
-      tile::Vec<T, kVec>::load(parts + (first + n) * p.part_stride + column).to_floats(values);
+    const T* from = parts + first * p.part_stride + min(column, p.d - kVec);
+    for (int n = 0; n < count; n += kMergeAtOnce) {
+      tile::Vec<T, kVec> rows[kMergeAtOnce];
       TESSERA_UNROLL
-      for (int i = 0; i < kVec; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
+      for (int j = 0; j < kMergeAtOnce; ++j) {
+        if (n + j < count) rows[j] = tile::Vec<T, kVec>::load(from + (n + j) * p.part_stride);
+      }
+      TESSERA_UNROLL
+      for (int j = 0; j < kMergeAtOnce; ++j) {
+        const float weight = __shfl_sync(~0u, mine, (n + j) % 32);
+        if (n + j >= count || weight == 0.0f) continue;  // what weighs nothing may hold anything
+        float values[kVec];
+        rows[j].to_floats(values);
+        TESSERA_UNROLL
+        for (int i = 0; i < kVec; ++i) sums[i] = fmaf(weight, values[i], sums[i]);
+      }
     }
   }
 }
@@ -78,10 +87,9 @@ __device__ __forceinline__ void fold_columns(const MergeParams& p, const float* 
 //
 //   lse = log(sum exp(part_lses[n])),   out = sum exp(part_lses[n] - lse) * parts[n]
 //
-// Work      A warp takes a row: one query and head. Its lanes hold the weights of up to 32 parts,
-// and
-//           hand them around; each has kVec columns at a time.
-// Pipeline  Four parts on their way at once; other warps of the SM fill the gaps.
+// Work      A warp takes a row: one query and head. Its lanes hold the weights of up to 32 parts
+//           and hand them around; each has kVec columns at a time.
+// Pipeline  Eight parts on their way at once; other warps of the SM fill the gaps.
 // Output    Parts are added in order: bits depend on the parts alone.
 // Cost      Each part read once. The parts of decoding come from L2, where they have just been
 //           written. docs/kernels/decode.md
