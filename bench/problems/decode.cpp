@@ -11,7 +11,7 @@
 // front that all sequences share), repeats (every second page is the one before it), lens (lengths
 // vary, one is 0), window, softcap, sinks, alibi, lse, tree, blocks, keys (the most of a list),
 // strided (1: heads before tokens, 2: 64 elements between tokens, 3: 2 elements), in_place (out is
-// q), longest (the caller says it).
+// q), longest and says_shared (the caller says it).
 #include "bench/problems/decode_data.h"
 #include "bench/problems/decode_operands.h"
 #include "bench/problems/decode_shapes.h"
@@ -69,7 +69,7 @@ Problem make_decode(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
             {"batch",       "q_len",  "kv_len",  "heads",    "kv_heads", "d",       "k",
              "v",           "tail",   "tails",   "page",     "pages",    "shared",  "lens",
              "head_scales", "window", "sinks",   "alibi",    "lse",      "softcap", "tree",
-             "blocks",      "keys",   "strided", "in_place", "longest",  "repeats"});
+             "blocks",      "keys",   "strided", "in_place", "longest",  "repeats", "says_shared"});
   const DecodeOptions o = decode_options(shape, fill);
   const DecodeLayout layout(o, seed);
   const DecodeSlots slots = add_decode_operands(key, b, o, layout);

@@ -76,6 +76,7 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.has_lse = get("lse") != 0;
   o.is_in_place = get("in_place") != 0;
   o.has_longest = get("longest") != 0;
+  o.says_shared = get("says_shared") != 0;
   o.has_repeats = get("repeats") != 0;
   o.is_normal = fill == Fill::normal;
   o.chooses_one_key = o.has_alibi || o.has_repeats;

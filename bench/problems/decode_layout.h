@@ -20,7 +20,7 @@ struct DecodeOptions {
   KvStored k, v;
   int64_t tail;  // the type of the tail: 0 that of q, 1 f32, 2 f16, 3 bf16
   bool has_q_axis, has_lens, has_blocks, has_tree, has_softcap, has_sinks, has_alibi, has_lse;
-  bool is_in_place, has_longest, has_repeats, is_normal;
+  bool is_in_place, has_longest, says_shared, has_repeats, is_normal;
   bool chooses_one_key;  // integers: no query weighs several keys alike
 
   bool is_paged() const { return page > 0; }

@@ -241,6 +241,7 @@ DecodeAttentionArgs decode_args(const DecodeOptions& o, const DecodeSlots& slots
   args.softcap = scalars.softcap;
   args.window = o.window;
   args.longest = o.has_longest ? o.kv_len : 0;
+  args.shares_pages = o.says_shared;
   return args;
 }
 

@@ -111,6 +111,7 @@ std::vector<Shape> page_shapes(int64_t d) {
       shape_of({3, 0, 50}, {4, 2}, d, {{"page", 7}, {"lens", 1}, {"lse", 1}}),
       shape_of({4, 0, 100}, {4, 2}, d, {{"page", 16}, {"shared", 3}, {"lens", 1}}),
       shape_of({4, 2, 100}, {4, 2}, d, {{"page", 16}, {"shared", 6}, {"pages", 28}}),
+      shape_of({4, 0, 300}, {4, 2}, d, {{"page", 16}, {"shared", 6}, {"says_shared", 1}}),
       shape_of({3, 0, 100}, {4, 2}, d, {{"in_place", 1}, {"page", 16}, {"pages", 21}}),
       shape_of({4, 0, 150}, {4, 2}, d, {{"page", 16}, {"repeats", 1}, {"lens", 1}, {"lse", 1}}),
       shape_of({3, 2, 300}, {4, 2}, d, {{"k", 3}, {"page", 32}, {"repeats", 1}}),
@@ -240,22 +241,26 @@ std::vector<Shape> decode_test_shapes() {
 std::vector<Workload> decode_workloads() {
   constexpr int64_t kGigabyte = int64_t{1} << 30;
   const Shape reference = shape_of({8, 0, 4096}, kLlama, kDim);
-  return {{"decode/llama8b", llama8b_shapes(24 * kGigabyte)},
-          {"decode/paged", paged_shapes()},
-          {"decode/formats",
-           stored_shapes(llama8b_shapes(4 * kGigabyte),
-                         {KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns})},
-          {"decode/reference", stored_shapes({reference}, {KvStored::plain, KvStored::i8,
-                                                           KvStored::e4m3, KvStored::i4})},
-          // Tokens before heads, then heads before tokens.
-          {"decode/layout", layout_shapes()},
-          // What a cascade saves: the same sequences without one.
-          {"decode/cascade",
-           {shape_of({64, 0, 8704}, kLlama, kDim,
-                     {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}}),
-            shape_of({16, 0, 4608}, kLlama, kDim,
-                     {{"page", 64}, {"pages", 200}, {"shared", 64}, {"longest", 1}})}},
-          {"decode/types", {shape_of({8, 0, 1024}, kLlama, kDim)}}};
+  return {
+      {"decode/llama8b", llama8b_shapes(24 * kGigabyte)},
+      {"decode/paged", paged_shapes()},
+      {"decode/formats",
+       stored_shapes(llama8b_shapes(4 * kGigabyte),
+                     {KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns})},
+      {"decode/reference",
+       stored_shapes({reference}, {KvStored::plain, KvStored::i8, KvStored::e4m3, KvStored::i4})},
+      // Tokens before heads, then heads before tokens.
+      {"decode/layout", layout_shapes()},
+      // What a cascade saves: the same sequences without one, and what L2 does for them.
+      {"decode/cascade",
+       {shape_of({64, 0, 8704}, kLlama, kDim,
+                 {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}}),
+        shape_of(
+            {64, 0, 8704}, kLlama, kDim,
+            {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}, {"says_shared", 1}}),
+        shape_of({16, 0, 4608}, kLlama, kDim,
+                 {{"page", 64}, {"pages", 200}, {"shared", 64}, {"longest", 1}})}},
+      {"decode/types", {shape_of({8, 0, 1024}, kLlama, kDim)}}};
 }
 
 }  // namespace tessera::bench

@@ -77,12 +77,14 @@ typedef struct TesseraDecodeAttentionArgs {
   const DLTensor* num_blocks;
   const DLTensor* keys;
   const DLTensor* num_keys;
-  int64_t window;   /* 0: unbounded */
-  int64_t longest;  /* of seq_lens; 0: not known */
-  float scale;      /* 0: 1 / sqrt(head_dim) */
-  float softcap;    /* 0: none */
-  int32_t k_format; /* TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes */
-  int32_t v_format; /* of v_pages */
+  int64_t window;       /* 0: unbounded */
+  int64_t longest;      /* of seq_lens; 0: not known */
+  float scale;          /* 0: 1 / sqrt(head_dim) */
+  float softcap;        /* 0: none */
+  int32_t k_format;     /* TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes */
+  int32_t v_format;     /* of v_pages */
+  int32_t shares_pages; /* not 0: sequences have pages in common */
+  int32_t reserved;     /* 0 */
 } TesseraDecodeAttentionArgs;
 TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* args,
                                        const TesseraContext* ctx);

@@ -11,11 +11,11 @@ _attention_decode = make_struct_op("attention_decode", DecodeAttentionArgs, "out
 
 
 @lru_cache(maxsize=256)
-def _scalars(window, longest, scale, softcap, k_format, v_format):
+def _scalars(window, longest, shares_pages, scale, softcap, k_format, v_format):
     """A pointer to the struct of a call without its tensors; the library copies it."""
     args = DecodeAttentionArgs(struct_size=ctypes.sizeof(DecodeAttentionArgs))
     args.window, args.longest, args.scale, args.softcap = window, longest, scale, softcap
-    args.k_format, args.v_format = k_format, v_format
+    args.k_format, args.v_format, args.shares_pages = k_format, v_format, shares_pages
     return ctypes.byref(args)
 
 
@@ -49,6 +49,7 @@ def attention_decode(
     keys=None,
     num_keys=None,
     longest=0,
+    shares_pages=False,
     k_format=None,
     v_format=None,
 ):
@@ -71,7 +72,7 @@ def attention_decode(
     softcap, sinks, alibi_slopes as in attention_prefill. tree: int32 [batch, q_len], bit j: the
     token sees new token j. blocks and keys: int32 lists of pages [batch, n] and of tokens [batch,
     q_len, n] that are seen, num_blocks and num_keys how many of them count. longest: the largest of
-    seq_lens, if known; it may save time.
+    seq_lens, if known; shares_pages: whether sequences have pages in common. Both may save time.
 
     Returns out; (out, lse) if lse is given or asked for by return_lse: float32 [batch, num_heads]
     or [batch, num_heads, q_len].
@@ -83,7 +84,8 @@ def attention_decode(
         lse = empty("attention_decode", q, shape, "f32", "lse")
     k_code = code_of(k_format, "attention_decode: k_format")
     v_code = code_of(v_format, "attention_decode: v_format")
-    scalars = _scalars(window or 0, longest or 0, scale or 0.0, softcap or 0.0, k_code, v_code)
+    hints = (longest or 0, bool(shares_pages))
+    scalars = _scalars(window or 0, *hints, scale or 0.0, softcap or 0.0, k_code, v_code)
     tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
     tensors += (lse, sinks, alibi_slopes, tree, blocks, num_blocks, keys, num_keys)
     _attention_decode(tensors, scalars)

@@ -84,6 +84,8 @@ class DecodeAttentionArgs(ctypes.Structure):
         ("softcap", c_float),
         ("k_format", c_int32),
         ("v_format", c_int32),
+        ("shares_pages", c_int32),
+        ("reserved", c_int32),
     ]
 
 

@@ -66,7 +66,7 @@ _FORMATS = "str? k_format=None, str? v_format=None"
 _DECODE = (
     "(Tensor q, Tensor k_pages, Tensor v_pages, Tensor seq_lens, "
     f"{_optional(_DECODE_TENSORS)}, *, float? scale=None, int? window=None, float? softcap=None, "
-    f"SymInt longest=0, {_FORMATS})"
+    f"SymInt longest=0, bool shares_pages=False, {_FORMATS})"
 )
 
 

@@ -91,6 +91,7 @@ DecodeAttentionArgs to_args(const TesseraDecodeAttentionArgs& c) {
   DecodeAttentionArgs args = to_decode_args(c, kDecode);
   args.window = c.window;
   args.alibi_slopes = view_or_empty(c.alibi_slopes, {kDecode, "alibi_slopes"});
+  args.shares_pages = c.shares_pages != 0;
   return args;
 }
 

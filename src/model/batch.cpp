@@ -146,6 +146,16 @@ void BatchBuffers::stage_chunks(const HostBatch& host, Batch& batch) {
   }
 }
 
+// Prefixes are shared from the first page on.
+bool BatchBuffers::do_decodes_share(const HostBatch& host) {
+  first_pages_.clear();
+  for (int64_t s = 0; s < host.num_decodes && host.max_pages > 0; ++s) {
+    first_pages_.push_back(host.page_table[static_cast<size_t>(s * host.max_pages)]);
+  }
+  std::ranges::sort(first_pages_);
+  return std::ranges::adjacent_find(first_pages_) != first_pages_.end();
+}
+
 Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   check_host(host, limits_);
   const auto num_tokens = static_cast<int64_t>(host.tokens.size());
@@ -156,6 +166,7 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   batch.num_decodes = host.num_decodes;
   const auto decodes = std::span(host.seq_lens).first(static_cast<size_t>(host.num_decodes));
   if (!decodes.empty()) batch.longest_decode = *std::max_element(decodes.begin(), decodes.end());
+  batch.shares_pages = do_decodes_share(host);
   batch.tokens = stage(host.tokens, {num_tokens});
   batch.positions = stage(host.positions, {num_tokens});
   batch.slots = stage(host.slots, {num_tokens});

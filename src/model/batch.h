@@ -42,6 +42,7 @@ struct Batch {
   TensorView logit_rows;    // [num_logits]: the tokens whose logits are wanted, ascending
   int64_t num_decodes = 0;
   int64_t longest_decode = 0;  // of their seq_lens
+  bool shares_pages = false;   // some of them begin with the same page
   // Where the cache is not plain:
   std::span<const ChunkPass> passes;  // over the chunks, in order
   // Where keys have tails:
@@ -114,12 +115,14 @@ class BatchBuffers {
   TensorView stage(std::span<const int32_t> values, std::initializer_list<int64_t> shape);
 
   void stage_chunks(const HostBatch& host, Batch& batch);
+  bool do_decodes_share(const HostBatch& host);
 
   BatchLimits limits_;
   ChunkPlan plan_;
   std::vector<ChunkPass> passes_;
-  Tensor memory_;       // i32: all parts one after the other
-  HostBuffer staging_;  // the same on the host
+  std::vector<int32_t> first_pages_;  // of the decodes
+  Tensor memory_;                     // i32: all parts one after the other
+  HostBuffer staging_;                // the same on the host
   int64_t used_ = 0;
 };
 

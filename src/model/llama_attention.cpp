@@ -144,7 +144,8 @@ void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvM
                       .kv = sequences,
                       .out = heads.out.slice(0, 0, num_decodes),
                       .window = window,
-                      .longest = batch.longest_decode},
+                      .longest = batch.longest_decode,
+                      .shares_pages = batch.shares_pages},
                      ctx);
   }
   attend_chunks(batch, window, heads, cache, ctx);

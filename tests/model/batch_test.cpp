@@ -55,6 +55,16 @@ TEST(Batch, UploadBringsEverythingOver) {
   EXPECT_EQ(values_of(batch.logit_rows), host.logit_rows);
 }
 
+TEST(Batch, SaysWhetherDecodesBeginWithTheSamePage) {
+  BatchBuffers buffers(kLimits, cpu_device());
+  HostBatch host = good_batch();
+  EXPECT_FALSE(buffers.upload(host, {}).shares_pages);
+  host.page_table[4] = 0;  // of a chunk
+  EXPECT_FALSE(buffers.upload(host, {}).shares_pages);
+  host.page_table[2] = 0;
+  EXPECT_TRUE(buffers.upload(host, {}).shares_pages);
+}
+
 TEST(Batch, TheFullestStepFits) {
   BatchBuffers buffers(kLimits, cpu_device());
   HostBatch host;

@@ -102,8 +102,9 @@ struct DecodeAttentionArgs {
   TensorView num_blocks = {};    // with blocks: i32 [batch], contiguous
   TensorView keys = {};          // optional, i32 [batch, q_len, max_keys]: each key once
   TensorView num_keys = {};      // with keys: i32 [batch, q_len], contiguous
-  int64_t longest = 0;  // no seq_len is beyond it, if the caller knows; 0: what there is room for.
-                        // For the speed on a GPU: no result depends on it
+  // For the speed on a GPU; no result depends on them.
+  int64_t longest = 0;  // no seq_len is beyond it, if the caller knows; 0: what there is room for
+  bool shares_pages = false;  // sequences have pages in common, which L2 had better keep
 };
 
 // Attention over all keys, from attention over parts of them that have no key in common:

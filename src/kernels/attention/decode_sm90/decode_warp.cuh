@@ -30,7 +30,7 @@ struct DecodeWarp {
   static constexpr int kFirstOther = Tile::kIsNarrow ? 2 : 4;  // lane with the same columns
   // What a score is worth when it has been finished.
   static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
-  // Weights against a reference that is set anew when they grow beyond the cap, as in prefill. Of
+  // Weights against a reference that is set anew when they grow beyond kCap, as in prefill. Of
   // codes they are multiplied with the scale of their row, in f16, and boosted so that small ones
   // keep their digits.
   static constexpr float kCap = 16.0f;
@@ -48,7 +48,7 @@ struct DecodeWarp {
   WarpState<Tile> state;
   float weight_sum[kTiles][4];  // for bases: weights as they were multiplied
   float low[kTiles][2];         // sums of weights times lows of values
-  float cap[kTiles][2];         // kCap; negative where there is no reference yet
+  bool has_reference[kTiles][2];
   // General instances: the newest keys a column's query sees, as bits, the first key of them all,
   // and its position.
   uint32_t seen[kTiles][2];
@@ -189,22 +189,21 @@ struct DecodeWarp {
     return top;
   }
 
-  // The first references of a leaf, before which there is nothing to multiply.
+  // The first references of columns that have none, before which there is nothing to multiply.
   __device__ __forceinline__ void refer_first(const Scores& x) {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
         const float top = top_of(x, t, j);
-        if (top == kMinusInfinity) continue;
+        if (has_reference[t][j] || top == kMinusInfinity) continue;
         state.reference[t][j] = top * scale;
-        cap[t][j] = kCap;
+        has_reference[t][j] = true;
       }
     }
   }
 
-  // References anew, from a step's scores, for columns whose weights are too large or that have
-  // none.
+  // References anew, from a step's scores, for columns whose weights are too large.
   __device__ __forceinline__ void refer(const Scores& x, const float (&sums)[kTiles][2]) {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
@@ -216,11 +215,10 @@ struct DecodeWarp {
         for (int lanes = kFirstOther; lanes < 32; lanes *= 2) {
           most = fmaxf(most, __shfl_xor_sync(~0u, most, lanes));
         }
-        if (!(most > cap[t][j]) || top == kMinusInfinity) continue;
+        if (!(most > kCap)) continue;
         const float reference = top * scale;
-        const float factor = cap[t][j] < 0 ? 0.0f : exp2_approx(state.reference[t][j] - reference);
+        const float factor = exp2_approx(state.reference[t][j] - reference);
         state.reference[t][j] = reference;
-        cap[t][j] = kCap;
         state.sum[t][j] *= factor;
         low[t][j] *= factor;
         weight_sum[t][j] *= factor;
@@ -292,7 +290,7 @@ struct DecodeWarp {
     }
   }
 
-  __device__ __forceinline__ void take_step(int step, bool is_first) {
+  __device__ __forceinline__ void take_step(int step) {
     StepScores<Tile> products;
     Scores x, y;
     float sums[kTiles][2];
@@ -301,12 +299,16 @@ struct DecodeWarp {
     share_out<Tile>(products, lane, x);
     finish_scores(x, step);
     ring.leave_keys(step);
-    if (is_first) refer_first(x);
-    exponentiate(x, y, sums);
-    bool is_too_large = false;
+    bool lacks_one = false, is_too_large = false;
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      is_too_large = is_too_large || sums[t][0] > cap[t][0] || sums[t][1] > cap[t][1];
+      lacks_one = lacks_one || !has_reference[t][0] || !has_reference[t][1];
+    }
+    if (__any_sync(~0u, lacks_one)) refer_first(x);
+    exponentiate(x, y, sums);
+    TESSERA_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      is_too_large = is_too_large || sums[t][0] > kCap || sums[t][1] > kCap;
     }
     if (__any_sync(~0u, is_too_large)) {
       refer(x, sums);
@@ -334,7 +336,7 @@ struct DecodeWarp {
         state.sum[t][j] = 0;
         low[t][j] = 0;
         weight_sum[t][j] = weight_sum[t][2 + j] = 0;
-        cap[t][j] = -1;
+        has_reference[t][j] = false;
       }
       TESSERA_UNROLL
       for (int d = 0; d < kD / 16; ++d) {
@@ -349,7 +351,7 @@ struct DecodeWarp {
     clear();
     if (begin == end) return;
 #pragma unroll 1
-    for (int step = begin; step < end; ++step) take_step(step, step == begin);
+    for (int step = begin; step < end; ++step) take_step(step);
     finish_leaf();
   }
 

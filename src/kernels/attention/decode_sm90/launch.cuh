@@ -65,6 +65,7 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
   const int box_rows = p.has_long_boxes ? kStepKeys : kBoxKeys;
   p.k = page_map<Tile>(kv.k_pages, box_rows);
   p.v = page_map<Tile>(kv.v_pages, box_rows);
+  p.shares_pages = args.shares_pages;
   p.q = args.q.data;
   p.out = args.out.data;
   p.lse = args.lse.as<float>();

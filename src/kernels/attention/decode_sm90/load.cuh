@@ -232,10 +232,9 @@ class StepRing {
     }
   }
 
-  // Pages may be shared, and are then read again soon. Where columns have scales no register is
-  // left to ask.
+  // Shared pages are read again soon. Where columns have scales no register is left to ask.
   __device__ __forceinline__ tile::ptx::CachePolicy cache_policy() const {
-    const bool is_read_again = Tile::K::kHasColumns || p_.page_table != nullptr;
+    const bool is_read_again = Tile::K::kHasColumns || p_.shares_pages;
     return {is_read_again ? tile::ptx::kEvictNormal.bits : tile::ptx::kEvictFirst.bits};
   }
 

@@ -58,6 +58,7 @@ struct Sm90DecodeParams {
   int log2_boxes_per_page;
   int box_mask;  // of a box within its page; all bits where there are no pages
   bool has_long_boxes;
+  bool shares_pages;
   int num_kv_heads;
   int group;               // heads that share keys
   int q_len;               // tokens
