@@ -9,7 +9,8 @@ sequence, K and V as [batch, KV heads, tokens, d] views, grouped heads as they a
 square error against float64 comes first, for some heads of the last sequence; a wrong kernel is not
 timed. Then all take turns of graph replays, on input sets that rotate past twice the L2 cache; a
 ratio is the median over rounds of a peer's time over ours. Peers know neither pages nor codes: they
-are timed on the same sizes in one piece, in the type of q.
+are timed on the same sizes in one piece, in the type of q. Shapes whose sequences share pages are
+left to `tessera bench`.
 """
 
 import math
@@ -109,7 +110,8 @@ def listed(options):
         s = entry["shape"]
         size = 4 * s["batch"] * s["kv_len"] * s.get("kv_heads", s["heads"]) * s["d"]
         for key in entry["dtypes"]:
-            if key[0] == options.dtype and size <= options.most_gb * 2**30:
+            is_wanted = key[0] == options.dtype and size <= options.most_gb * 2**30
+            if is_wanted and DecodeCase.knows(s):
                 yield entry["workload"], s, tuple(key)
 
 

@@ -76,10 +76,14 @@ class DecodeCase:
 
     KNOWN = {"batch", "kv_len", "heads", "kv_heads", "d", "page", "k", "tails", "strided"}
 
+    @classmethod
+    def knows(cls, shape):
+        known = set(shape) <= cls.KNOWN
+        return known and shape.get("k", 0) in NAMES and shape.get("strided", 0) <= 1
+
     def __init__(self, shape, key):
-        unknown = set(shape) - self.KNOWN
-        if unknown or shape.get("k", 0) not in NAMES or shape.get("strided", 0) > 1:
-            raise ValueError(f"options of tests, which no workload has: {unknown or shape}")
+        if not self.knows(shape):
+            raise ValueError(f"options that are not compared: {shape}")
         self.shape, self.dtype = shape, DTYPES[key[0]]
         self.batch, self.kv_len, self.d = shape["batch"], shape["kv_len"], shape["d"]
         self.heads, self.kv_heads = shape["heads"], shape.get("kv_heads", shape["heads"])
