@@ -89,6 +89,8 @@ TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
 // each head knows the blocks that share it.
 TEST(DecodeStream, EveryStepHasOneBlock) {
   const std::vector<std::vector<int>> cases = {{1},
+                                               {100},
+                                               {40, 0, 70},
                                                {0},
                                                {0, 0, 5000},
                                                {4096, 4096},
