@@ -13,9 +13,9 @@ namespace {
 
 TEST(DecodeLeaves, EveryStepIsInOneLeafInOrder) {
   const int counts[] = {0, 1, 2, 15, 16, 17, 63, 64, 100, 255, 256, 1023, 1024, 5000, 4096};
-  for (int i = 0; i < 2 * static_cast<int>(std::size(counts)); ++i) {
-    const int num_steps = counts[i / 2];
-    const int log2 = log2_leaves(num_steps, i % 2 == 1);
+  for (int i = 0; i < 3 * static_cast<int>(std::size(counts)); ++i) {
+    const int num_steps = counts[i / 3];
+    const int log2 = log2_leaves(num_steps, 4 << i % 3);
     EXPECT_EQ(leaf_begin(0, log2, num_steps), 0);
     for (int leaf = 0; leaf < 1 << log2; ++leaf) {
       EXPECT_LE(leaf_begin(leaf, log2, num_steps), leaf_begin(leaf + 1, log2, num_steps));
@@ -26,14 +26,14 @@ TEST(DecodeLeaves, EveryStepIsInOneLeafInOrder) {
 
 TEST(DecodeLeaves, TheLongestSequenceDoesNotOverflow) {
   const int num_steps = (1 << 28) / kStepKeys;
-  EXPECT_EQ(leaf_begin(kMostLeaves, log2_leaves(num_steps, false), num_steps), num_steps);
+  EXPECT_EQ(leaf_begin(kMostLeaves, log2_leaves(num_steps, 8), num_steps), num_steps);
 }
 
 // Leaf i of a tree must be met at the same place whatever the number of warps: as the first of an
 // aligned run of slots, alone or with its neighbours.
 TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
-  for (int log2_tree = 3; log2_tree <= 7; ++log2_tree) {
-    for (int log2_slots = 0; log2_slots <= 7; ++log2_slots) {
+  for (int log2_tree = 3; log2_tree <= 8; ++log2_tree) {
+    for (int log2_slots = 0; log2_slots <= 8; ++log2_slots) {
       int next = 0;
       for (int slot = 0; slot < 1 << log2_slots; ++slot) {
         const LeafRange range = leaves_of(slot, log2_slots, log2_tree);
@@ -51,7 +51,7 @@ TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
 }
 
 DecodePlan plan(int64_t num_units, int64_t longest, int bits = 16) {
-  return plan_decode({num_units, longest, 132, bits, bits == 16 ? 1 : 2, true});
+  return plan_decode({num_units, longest, 132, bits, bits < 16, true});
 }
 
 TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
@@ -65,24 +65,48 @@ TEST(DecodePlan, LongSequencesOfFewHeadsFillTheGpu) {
   EXPECT_EQ(plan(8, 32768), (DecodePlan{DecodeMerge::parts, 4}));
   EXPECT_EQ(plan(32, 8192), (DecodePlan{DecodeMerge::parts, 2}));
   EXPECT_EQ(plan(64, 4096), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(32, 4096, 4), (DecodePlan{DecodeMerge::parts, 2}));
+  EXPECT_EQ(plan(64, 4096, 4), (DecodePlan{DecodeMerge::pair, 1}));
 }
 
 TEST(DecodePlan, ManyShortSequencesTakeOneBlockEach) {
   EXPECT_EQ(plan(128, 1024), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(1024, 1024), (DecodePlan{DecodeMerge::parts, 0}));
-  EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(256, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
+}
+
+TEST(DecodePlan, VeryManyShortSequencesOfCodesTakeSmallBlocks) {
+  EXPECT_EQ(plan(512, 1024, 4), (DecodePlan{DecodeMerge::many_units, 0}));
+  EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::many_units, 0}));
+  EXPECT_EQ(plan_decode({512, 1024, 132, 4, false, true}), (DecodePlan{DecodeMerge::parts, 0}));
+}
+
+// A block whose warps have no leaf would still take a place on an SM.
+TEST(DecodePlan, WarpsHaveALeafOrTwo) {
+  EXPECT_EQ(plan(64, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
+  for (int64_t longest = 1; longest < 200000; longest += 1000) {
+    for (const int bits : {4, 8, 16}) {
+      const int leaves = log2_leaves(static_cast<int>((longest + kStepKeys - 1) / kStepKeys), bits);
+      const int warps = plan(40, longest, bits).log2_parts + 3;
+      EXPECT_LE(warps, leaves) << longest << " " << bits;
+      if (bits < 16)
+        EXPECT_GE(warps + 1, leaves) << "two leaves at most: " << longest << " " << bits;
+    }
+  }
 }
 
 TEST(DecodePlan, LongSequencesAreCutHoweverMany) {
   EXPECT_EQ(plan(1024, 8192), (DecodePlan{DecodeMerge::parts, 2}));
   EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::parts, 3}));
-  EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::parts, 3}));
-  EXPECT_EQ(plan(8, int64_t{1} << 28), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
+  EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(1024, 32768, 8), (DecodePlan{DecodeMerge::parts, 3}));
+  EXPECT_EQ(plan(8, int64_t{1} << 28), (DecodePlan{DecodeMerge::parts, 4}));
+  EXPECT_EQ(plan(8, 131072, 8), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
 }
 
 TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
-  EXPECT_EQ(plan_decode({8, 1024, 132, 16, 1, false}), (DecodePlan{DecodeMerge::parts, 1}));
-  EXPECT_EQ(plan_decode({0, 0, 132, 16, 1, false}).merge, DecodeMerge::parts);
+  EXPECT_EQ(plan_decode({8, 1024, 132, 16, false, false}), (DecodePlan{DecodeMerge::parts, 1}));
+  EXPECT_EQ(plan_decode({0, 0, 132, 16, false, false}).merge, DecodeMerge::parts);
 }
 
 // Blocks walk over their segments: together they meet every step of every head once, in order, and

@@ -66,6 +66,16 @@ __device__ __forceinline__ void mma<int8_t>(int32_t (&d)[4], const uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// PTX: mma.m16n8k32, .u8 times .s8 to .s32.
+__device__ __forceinline__ void mma_u8_s8(int32_t (&d)[4], const uint32_t (&a)[4],
+                                          const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // PTX: mma.m16n8k16, .f16 to .f16: two halves a register, for work that tolerates it.
 __device__ __forceinline__ void mma_f16_accumulate(uint32_t (&d)[2], const uint32_t (&a)[4],
                                                    const uint32_t (&b)[2]) {

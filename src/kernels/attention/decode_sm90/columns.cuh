@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_columns(uint32_t half, uint32_t scales,
     for (int t = 0; t < kTiles; ++t) {
       TESSERA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        scores[box][t][i] = fmaf(parts[box][t][i], K::kKeyUnit, lows[t][i]);
+        scores[box][t][i] = fmaf(parts[box][t][i], kSubnormalUnit, lows[t][i]);
       }
     }
   }

@@ -4,13 +4,14 @@
 #pragma once
 
 #include "kernels/attention/decode_sm90/columns.cuh"
+#include "kernels/attention/decode_sm90/integer_keys.cuh"
 #include "kernels/attention/decode_sm90/load.cuh"
 #include "kernels/attention/decode_sm90/products.cuh"
 #include "kernels/attention/decode_sm90/rows.cuh"
+#include "kernels/attention/decode_sm90/weights.cuh"
 #include "kernels/attention/scores.cuh"
 #include "tile/convert.cuh"
 #include "tile/fragment.cuh"
-#include "tile/ptx/movmatrix.cuh"
 
 namespace tessera::kernels {
 
@@ -28,13 +29,9 @@ struct DecodeWarp {
   static constexpr int kBoxes = Tile::kBoxesOfLane;
   using Scores = LaneScores<Tile>;
   static constexpr int kFirstOther = Tile::kIsNarrow ? 2 : 4;  // lane with the same columns
-  // What a score is worth when it has been finished.
-  static constexpr float kScoreUnit = K::kHasColumns ? 1.0f : K::kKeyUnit;
-  // Weights against a reference that is set anew when they grow beyond kCap, as in prefill. Of
-  // codes they are multiplied with the scale of their row, in f16, and boosted so that small ones
-  // keep their digits.
+  // Weights against a reference that is set anew when they grow beyond kCap, as in prefill.
   static constexpr float kCap = 16.0f;
-  static constexpr float kBoost = kBits == 16 ? 1.0f : 16.0f;
+  static constexpr float kNoReference = -kMinusInfinity;  // makes every weight 0
 
   const Sm90DecodeParams& p;
   StepRing<Tile>& ring;
@@ -42,13 +39,15 @@ struct DecodeWarp {
   int lane;
   KeyRun run;
   int first_row;  // of the queries that share this head's keys
-  float scale;    // of scores, to powers of two
   QueryOperands<Tile> q;
-  float q_sum[kTiles][2];  // of a query's elements, over K::kKeyUnit: for lows and bases of keys
+  float q_unit[kTiles][2];  // of integers
+  float q_sum[kTiles][2];   // of a query's elements, for lows of keys
+  float scale[kTiles][2];   // of scores, to powers of two
+  // Four queries fill half of the columns: odd leaves use the other half, where they leave the
+  // state of the even leaf before them as it is.
+  bool is_odd;
   WarpState<Tile> state;
   float weight_sum[kTiles][4];  // for bases: weights as they were multiplied
-  float low[kTiles][2];         // sums of weights times lows of values
-  bool has_reference[kTiles][2];
   // General instances: the newest keys a column's query sees, as bits, the first key of them all,
   // and its position.
   uint32_t seen[kTiles][2];
@@ -61,23 +60,43 @@ struct DecodeWarp {
     return Tile::kIsNarrow ? lane % 4 / 2 : box;
   }
 
+  // Whether the leaf's results are in this thread's columns.
+  __device__ __forceinline__ bool has_columns() const {
+    return !Tile::kIsNarrow || (lane % 4 >= 2) == is_odd;
+  }
+
   __device__ int head_of(int row) const {
     return run.kv_head * p.group + row - token_of(p, row) * p.group;
   }
 
-  // Where query lane / 4 of a tile begins. Columns behind the last query repeat it: what becomes of
-  // them is not stored.
+  // Where query lane / 4 of a tile begins; of four queries both halves of the columns have one.
+  // Columns behind the last query repeat it: what becomes of them is not stored.
   __device__ const Q* query_of(int t) const {
-    const int row = min(first_row + 8 * t + lane / 4, p.rows - 1);
+    const int row = min(first_row + 8 * t + lane / 4 % (Tile::kIsNarrow ? 4 : 8), p.rows - 1);
     return static_cast<const Q*>(p.q) + run.sequence * p.q_strides.batch +
            token_of(p, row) * p.q_strides.row + head_of(row) * p.q_strides.head;
   }
 
   __device__ void load_q() {
+    const float score_scale = Tile::kIsGeneral ? kLog2e : p.scores.scale * kLog2e * scale_of_k();
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      make_q<Tile>(query_of(t), lane, q[t]);
-      if constexpr (kHasLowK || K::kKeyBase != 0) add_up_q<Tile>(q[t], lane, q_sum[t]);
+      IntegerQuery integers{1.0f};
+      if constexpr (K::kHasIntegerKeys) {
+        integers = make_integer_q<Tile>(query_of(t), lane, q[t]);
+      } else {
+        make_q<Tile>(query_of(t), lane, q[t]);
+      }
+      TESSERA_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        scale[t][j] = score_scale;
+        if constexpr (K::kHasIntegerKeys) {
+          const int from = 4 * (column() + j);
+          q_unit[t][j] = __shfl_sync(~0u, integers.unit, from);
+          if constexpr (kHasLowK) q_sum[t][j] = __shfl_sync(~0u, integers.sum, from);
+          if constexpr (!Tile::kIsGeneral) scale[t][j] *= q_unit[t][j];
+        }
+      }
       if constexpr (Tile::kIsGeneral) find_seen(t);
     }
   }
@@ -104,9 +123,6 @@ struct DecodeWarp {
           TESSERA_UNROLL
           for (int i = 0; i < 4; ++i) {
             const int key = 2 * box + i / 2;
-            if constexpr (K::kKeyBase != 0) {
-              x[box][t][i] = fmaf(-K::kKeyBase, q_sum[t][i % 2], x[box][t][i]);
-            }
             x[box][t][i] *= rows.scale[key];
             if constexpr (kHasLowK) {
               x[box][t][i] = fmaf(rows.low[key], q_sum[t][i % 2], x[box][t][i]);
@@ -143,7 +159,7 @@ struct DecodeWarp {
     const ScoreRule<T> rule(p.scores, head_of(row));
     const int newest = run.len - p.q_len;  // the first of the newest keys
     const int position = newest + token_of(p, row);
-    const float k_scale = scale_of_k();
+    const float k_scale = K::kHasIntegerKeys ? q_unit[t][j] : scale_of_k();
     TESSERA_UNROLL
     for (int i = 0; i < 2 * kBoxes; ++i) {
       const int key = first_key + 8 * i;
@@ -155,7 +171,7 @@ struct DecodeWarp {
   }
 
   __device__ float scale_of_k() const {
-    if (p.k_head_scales == nullptr) return kScoreUnit;
+    if (p.k_head_scales == nullptr) return 1.0f;
     return p.k_head_scales[run.kv_head * p.k_head_scale_step];
   }
 
@@ -167,7 +183,8 @@ struct DecodeWarp {
       for (int box = 0; box < kBoxes; ++box) {
         TESSERA_UNROLL
         for (int i = 0; i < 4; ++i) {
-          y[box][t][i] = exp2_approx(fmaf(x[box][t][i], scale, -state.reference[t][i % 2]));
+          y[box][t][i] =
+              exp2_approx(fmaf(x[box][t][i], scale[t][i % 2], -state.reference[t][i % 2]));
         }
       }
       TESSERA_UNROLL
@@ -196,9 +213,8 @@ struct DecodeWarp {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
         const float top = top_of(x, t, j);
-        if (has_reference[t][j] || top == kMinusInfinity) continue;
-        state.reference[t][j] = top * scale;
-        has_reference[t][j] = true;
+        if (state.reference[t][j] != kNoReference || top == kMinusInfinity) continue;
+        state.reference[t][j] = top * scale[t][j];
       }
     }
   }
@@ -216,11 +232,12 @@ struct DecodeWarp {
           most = fmaxf(most, __shfl_xor_sync(~0u, most, lanes));
         }
         if (!(most > kCap)) continue;
-        const float reference = top * scale;
+        const float reference = top * scale[t][j];
         const float factor = exp2_approx(state.reference[t][j] - reference);
         state.reference[t][j] = reference;
         state.sum[t][j] *= factor;
-        low[t][j] *= factor;
+        state.offset[t][j] *= factor;
+        if (!has_columns()) continue;
         weight_sum[t][j] *= factor;
         TESSERA_UNROLL
         for (int d = 0; d < kD / 16; ++d) {
@@ -231,9 +248,9 @@ struct DecodeWarp {
     }
   }
 
-  // The weights of a step as operands.
-  __device__ __forceinline__ void pack(Scores& y, uint32_t (&weights)[2][kTiles][2], int step) {
-    RowScales<kBoxes> rows;
+  // Scales of a step's values; of keys that nobody sees they are 0.
+  __device__ __forceinline__ RowScales<kBoxes> value_rows(int step) const {
+    RowScales<kBoxes> rows{};
     if constexpr (V::kNumScales > 0) {
       rows = row_scales<V::kNumScales, kBoxes>(ring.value_scales(), box_of(0), lane);
       if (step * kStepKeys < run.first_key || (step + 1) * kStepKeys > run.len) {
@@ -244,36 +261,7 @@ struct DecodeWarp {
         }
       }
     }
-    TESSERA_UNROLL
-    for (int box = 0; box < kBoxes; ++box) {
-      TESSERA_UNROLL
-      for (int t = 0; t < kTiles; ++t) {
-        TESSERA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int key = 2 * box + i / 2;
-          float& weight = y[box][t][i];
-          if constexpr (kHasLowV) {
-            // The same weight for both terms, so that code * scale and -low take each other off.
-            weight = tile::to_float(tile::from_float<T>(weight));
-            low[t][i % 2] = fmaf(weight, rows.low[key], low[t][i % 2]);
-          }
-          if constexpr (V::kNumScales > 0) {
-            weight *= rows.scale[key] * kBoost;
-          } else if constexpr (kBits != 16) {
-            weight *= kBoost;
-          }
-        }
-        TESSERA_UNROLL
-        for (int r = 0; r < 2; ++r) {
-          weights[box][t][r] = tile::ptx::movmatrix_trans(
-              tile::pack_pair<T>(y[box][t][2 * r], y[box][t][2 * r + 1]));
-          // Rows 4 to 7 of what was turned are the second box's; columns 4 to 7 are nobody's.
-          if constexpr (Tile::kIsNarrow) {
-            weights[1][t][r] = __shfl_xor_sync(~0u, weights[0][t][r], 16);
-          }
-        }
-      }
-    }
+    return rows;
   }
 
   __device__ __forceinline__ void multiply(StepScores<Tile>& x, int step) {
@@ -290,22 +278,35 @@ struct DecodeWarp {
     }
   }
 
-  __device__ __forceinline__ void take_step(int step) {
-    StepScores<Tile> products;
+  // Every query sees the first key of a leaf, unless something hides it. (Where columns have scales
+  // no register is left to know which step is the first.)
+  __device__ __forceinline__ bool lacks_reference(bool is_first) const {
+    if constexpr (!Tile::kIsGeneral && !K::kHasColumns) return is_first;
+    bool lacks_one = false;
+    TESSERA_UNROLL
+    for (int t = 0; t < kTiles; ++t) {
+      lacks_one = lacks_one || state.reference[t][0] == kNoReference ||
+                  state.reference[t][1] == kNoReference;
+    }
+    return __any_sync(~0u, lacks_one);
+  }
+
+  __device__ __forceinline__ void take_step(int step, bool is_first) {
     Scores x, y;
     float sums[kTiles][2];
     ring.wait_for_keys();
-    multiply(products, step);
-    share_out<Tile>(products, lane, x);
+    if constexpr (K::kHasIntegerKeys) {
+      multiply_integer_keys<Tile>(ring.keys(), lane, q, x);
+    } else {
+      StepScores<Tile> products;
+      multiply(products, step);
+      share_out<Tile>(products, lane, x);
+    }
     finish_scores(x, step);
     ring.leave_keys(step);
-    bool lacks_one = false, is_too_large = false;
-    TESSERA_UNROLL
-    for (int t = 0; t < kTiles; ++t) {
-      lacks_one = lacks_one || !has_reference[t][0] || !has_reference[t][1];
-    }
-    if (__any_sync(~0u, lacks_one)) refer_first(x);
+    if (lacks_reference(is_first)) refer_first(x);
     exponentiate(x, y, sums);
+    bool is_too_large = false;
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
       is_too_large = is_too_large || sums[t][0] > kCap || sums[t][1] > kCap;
@@ -321,9 +322,10 @@ struct DecodeWarp {
     }
     ring.wait_for_values();
     uint32_t weights[2][kTiles][2];
-    pack(y, weights, step);
+    pack_weights<Tile>(y, value_rows(step), lane, is_odd, state, weights);
     clear_values<Tile>(run, step, ring.values(), lane);
-    multiply_values<Tile>(ring.values(), lane, weights, state, weight_sum);
+    multiply_values<Tile>(ring.values(), Tile::kIsNarrow && is_odd ? 1 : 0, lane, weights, state,
+                          weight_sum);
     ring.leave_values(step);
   }
 
@@ -332,51 +334,54 @@ struct DecodeWarp {
     for (int t = 0; t < kTiles; ++t) {
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
-        state.reference[t][j] = 0;
+        state.reference[t][j] = kNoReference;
         state.sum[t][j] = 0;
-        low[t][j] = 0;
-        weight_sum[t][j] = weight_sum[t][2 + j] = 0;
-        has_reference[t][j] = false;
+        state.offset[t][j] = 0;
       }
+      if (!has_columns()) continue;
       TESSERA_UNROLL
-      for (int d = 0; d < kD / 16; ++d) {
+      for (int i = 0; i < 4; ++i) {
+        weight_sum[t][i] = 0;
         TESSERA_UNROLL
-        for (int i = 0; i < 4; ++i) state.o[t][d][i] = 0;
+        for (int d = 0; d < kD / 16; ++d) state.o[t][d][i] = 0;
       }
     }
   }
 
   // Steps [begin, end) from nothing: a leaf of the tree.
-  __device__ __forceinline__ void take_leaf(int begin, int end) {
+  __device__ __forceinline__ void take_leaf(int begin, int end, bool is_odd_leaf) {
+    is_odd = is_odd_leaf;
     clear();
-    if (begin == end) return;
 #pragma unroll 1
-    for (int step = begin; step < end; ++step) take_step(step);
+    for (int step = begin; step < end; ++step) take_step(step, step == begin);
     finish_leaf();
   }
 
-  // Sums over the lanes, and what bases and lows add.
+  // Sums over the lanes, and what bases and neighbours take off.
   __device__ __forceinline__ void finish_leaf() {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
+      if (V::kHasBoth && has_columns()) {
+        TESSERA_UNROLL
+        for (int d = 0; d < kD / 16; ++d) {
+          state.o[t][d][2] -= state.o[t][d][0];
+          state.o[t][d][3] -= state.o[t][d][1];
+        }
+      }
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
+        float& offset = state.offset[t][j];
         TESSERA_UNROLL
         for (int lanes = kFirstOther; lanes < 32; lanes *= 2) {
           state.sum[t][j] += __shfl_xor_sync(~0u, state.sum[t][j], lanes);
-          if constexpr (kHasLowV) low[t][j] += __shfl_xor_sync(~0u, low[t][j], lanes);
+          if constexpr (kHasLowV) offset += __shfl_xor_sync(~0u, offset, lanes);
         }
-        if constexpr (V::value_unit(0) != 1) {
-          float offset = kHasLowV ? low[t][j] * kBoost : 0.0f;
-          if constexpr (kHasBase) offset = fmaf(-V::kValueBase, weight_sum[t][j], offset);
-          TESSERA_UNROLL
-          for (int d = 0; d < kD / 16; ++d) {
-            TESSERA_UNROLL
-            for (int upper = 0; upper < 2; ++upper) {
-              float& o = state.o[t][d][2 * upper + j];
-              o = fmaf(o, V::value_unit(upper), offset);
-            }
-          }
+        if constexpr (kHasLowV) offset *= kBoost<Tile>;
+        if constexpr (kHasBase) {
+          static_assert(!kHasLowV);
+          const float other =
+              Tile::kIsNarrow ? __shfl_xor_sync(~0u, weight_sum[t][j], 2) : weight_sum[t][j];
+          offset = -V::kValueBase * (has_columns() ? weight_sum[t][j] : other);
         }
       }
     }

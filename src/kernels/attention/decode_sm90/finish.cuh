@@ -15,6 +15,8 @@ struct DecodeUnit {
   int kv_head;
   int first_row;
   int part;
+  // Whether every warp has two leaves, in the two halves of a product's columns.
+  bool has_pairs = false;
 };
 
 // A thread's elements of column j: of four bits four side by side, of eight two.
@@ -23,42 +25,76 @@ __device__ __forceinline__ void leave_elements(float* row, const float (&o)[Tile
                                                int j, int g) {
   TESSERA_UNROLL
   for (int d = 0; d < Tile::kD / 16; ++d) {
+    const auto element = [&](int step, int upper) {
+      return o[step][2 * upper + j] * Tile::V::value_unit(upper);
+    };
     float* at = row + o_element<Tile>(d, 0, g);
     if constexpr (Tile::K::kBits == 4) {
       if (d % 2 == 1) continue;
-      *reinterpret_cast<float4*>(at) = {o[d][j], o[d][2 + j], o[d + 1][j], o[d + 1][2 + j]};
+      *reinterpret_cast<float4*>(at) = {element(d, 0), element(d, 1), element(d + 1, 0),
+                                        element(d + 1, 1)};
     } else if constexpr (Tile::K::kBits == 8) {
-      *reinterpret_cast<float2*>(at) = {o[d][j], o[d][2 + j]};
+      *reinterpret_cast<float2*>(at) = {element(d, 0), element(d, 1)};
     } else {
-      at[0] = o[d][j];
-      row[o_element<Tile>(d, 1, g)] = o[d][2 + j];
+      at[0] = element(d, 0);
+      row[o_element<Tile>(d, 1, g)] = element(d, 1);
     }
   }
 }
 
+// References, sums and offsets of a warp to shared memory, to rows from `first` on.
 template <class Q, class Tile>
-__device__ void leave_state(Sm90DecodeShared<Tile>& shared, const DecodeWarp<Q, Tile>& w,
-                            int warp) {
+__device__ __forceinline__ void leave_sums(const DecodeWarp<Q, Tile>& w, int warp, int first = 0) {
+  if (w.lane >= (Tile::kIsNarrow ? 2 : 4)) return;
   TESSERA_UNROLL
   for (int t = 0; t < Tile::kTiles; ++t) {
     TESSERA_UNROLL
     for (int j = 0; j < 2; ++j) {
-      const int row = 8 * t + 2 * (w.lane % 4) + j;
-      leave_elements<Tile>(shared.o[warp][row], w.state.o[t], j, w.lane / 4);
-      if (w.lane >= 4) continue;
-      shared.reference[warp][row] = w.state.reference[t][j];
-      shared.sum[warp][row] = w.state.sum[t][j];
+      const int row = first + 8 * t + w.column() + j;
+      w.shared.reference[warp][row] = w.state.reference[t][j];
+      w.shared.sum[warp][row] = w.state.sum[t][j];
+      if constexpr (Tile::kHasOffset) w.shared.offset[warp][row] = w.state.offset[t][j];
+    }
+  }
+}
+
+// A pair's odd leaf takes the four rows behind the even one's, which has left its sums before.
+inline constexpr int kOddRows = 4;
+template <class Q, class Tile>
+__device__ void leave_state(const DecodeWarp<Q, Tile>& w, int warp, bool is_pair) {
+  leave_sums(w, warp, is_pair ? kOddRows : 0);
+  if (!is_pair && !w.has_columns()) return;
+  const int first = is_pair && w.lane % 4 >= 2 ? kOddRows : 0;
+  TESSERA_UNROLL
+  for (int t = 0; t < Tile::kTiles; ++t) {
+    TESSERA_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      float* row = w.shared.o[warp][first + 8 * t + w.column() + j];
+      leave_elements<Tile>(row, w.state.o[t], j, w.lane / 4);
     }
   }
 }
 
 template <class Tile>
-__device__ QuadState fold_warps(const Sm90DecodeShared<Tile>& shared, int row, int quad) {
-  QuadState states[Tile::kWarps];
+using TileState = QuadState<Tile::kHasOffset>;
+
+template <class Tile>
+__device__ __forceinline__ TileState<Tile> load_state(const Sm90DecodeShared<Tile>& shared, int w,
+                                                      int row, int quad) {
+  return {shared.reference[w][row], shared.sum[w][row],
+          Tile::kHasOffset ? shared.offset[w][row] : 0.0f,
+          *reinterpret_cast<const float4*>(&shared.o[w][row][4 * quad])};
+}
+template <class Tile>
+__device__ TileState<Tile> fold_warps(const Sm90DecodeShared<Tile>& shared, const DecodeUnit& unit,
+                                      int row, int quad) {
+  TileState<Tile> states[Tile::kWarps];
   TESSERA_UNROLL
   for (int w = 0; w < Tile::kWarps; ++w) {
-    states[w] = {shared.reference[w][row], shared.sum[w][row],
-                 *reinterpret_cast<const float4*>(&shared.o[w][row][4 * quad])};
+    states[w] = load_state(shared, w, row, quad);
+    if constexpr (Tile::kIsNarrow) {
+      if (unit.has_pairs) states[w] = fold(states[w], load_state(shared, w, kOddRows + row, quad));
+    }
   }
   return fold_all(states);
 }
@@ -66,20 +102,21 @@ __device__ QuadState fold_warps(const Sm90DecodeShared<Tile>& shared, int row, i
 // Four elements of a result, at `row` of the unit.
 template <class Q, class Tile>
 __device__ void store_quad(const Sm90DecodeParams& p, const DecodeUnit& unit, int row, int quad,
-                           QuadState state) {
+                           TileState<Tile> state) {
   const int query = unit.first_row + row;
   const int token = token_of(p, query);
   const int head = unit.kv_head * p.group + query - token * p.group;
   if (p.scores.sinks != nullptr) {
-    state = fold(state, QuadState{p.scores.sinks[head] * kLog2e, 1.0f, {}});
+    state = fold(state, TileState<Tile>{p.scores.sinks[head] * kLog2e, 1.0f, 0.0f, {}});
   }
   const float v_scale =
       p.v_head_scales == nullptr ? 1.0f : p.v_head_scales[unit.kv_head * p.v_head_scale_step];
-  const float factor = state.sum > 0 ? v_scale / (DecodeWarp<Q, Tile>::kBoost * state.sum) : 0.0f;
+  const float factor = state.sum > 0 ? v_scale / (kBoost<Tile> * state.sum) : 0.0f;
   Q* out = static_cast<Q*>(p.out) + unit.sequence * p.out_strides.batch +
            token * p.out_strides.row + head * p.out_strides.head + 4 * quad;
-  *reinterpret_cast<uint2*>(out) = {tile::pack_pair<Q>(state.o.x * factor, state.o.y * factor),
-                                    tile::pack_pair<Q>(state.o.z * factor, state.o.w * factor)};
+  const auto result = [&](float x) { return (Tile::kHasOffset ? x + state.offset : x) * factor; };
+  *reinterpret_cast<uint2*>(out) = {tile::pack_pair<Q>(result(state.o.x), result(state.o.y)),
+                                    tile::pack_pair<Q>(result(state.o.z), result(state.o.w))};
   if (p.lse == nullptr || quad != 0) return;
   p.lse[unit.sequence * p.lse_strides.batch + token * p.lse_strides.row +
         head * p.lse_strides.head] =
@@ -99,17 +136,36 @@ __device__ __forceinline__ void for_quads(const Sm90DecodeParams& p, const Decod
   for_quads<Tile>(p, unit, static_cast<int>(threadIdx.x), Tile::kThreads, f);
 }
 
+// Four elements of row `at` of the states that blocks leave in memory.
+template <class Tile>
+__device__ __forceinline__ void leave_part(const Sm90DecodeParams& p, int64_t at, int quad,
+                                           const TileState<Tile>& state) {
+  p.partial_o[at * Tile::kQuads + quad] = state.o;
+  if (quad == 0) p.partial_sums[at] = {state.reference, state.sum, state.offset, 0.0f};
+}
+template <class Tile>
+__device__ __forceinline__ TileState<Tile> load_part(const Sm90DecodeParams& p, int64_t at,
+                                                     int quad) {
+  const float4 sums = __ldcg(&p.partial_sums[at]);
+  return {sums.x, sums.y, sums.z, __ldcg(&p.partial_o[at * Tile::kQuads + quad])};
+}
+
 template <class Q, class Tile, int kParts>
 __device__ void fold_parts(const Sm90DecodeParams& p, const DecodeUnit& unit, int64_t first_part) {
+  constexpr int kAtOnce = std::min(kParts, 16);  // as many as fit in registers
   for_quads<Tile>(p, unit, [&](int row, int quad) {
-    QuadState states[kParts];
-    TESSERA_UNROLL
-    for (int part = 0; part < kParts; ++part) {
-      const int64_t at = (first_part + part) * Tile::kRows + row;
-      const float2 sums = __ldcg(&p.partial_sums[at]);
-      states[part] = {sums.x, sums.y, __ldcg(&p.partial_o[at * Tile::kQuads + quad])};
+    TileState<Tile> total{};
+#pragma unroll 1
+    for (int first = 0; first < kParts; first += kAtOnce) {
+      TileState<Tile> states[kAtOnce];
+      TESSERA_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        states[i] = load_part<Tile>(p, (first_part + first + i) * Tile::kRows + row, quad);
+      }
+      const TileState<Tile> state = fold_all(states);
+      total = first == 0 ? state : fold(total, state);
     }
-    store_quad<Q, Tile>(p, unit, row, quad, fold_all(states));
+    store_quad<Q, Tile>(p, unit, row, quad, total);
   });
 }
 
@@ -121,17 +177,16 @@ __device__ void finish_by_ticket(const Sm90DecodeParams& p, Sm90DecodeShared<Til
   const int num_parts = 1 << log2_parts;
   const int64_t first_part = unit_idx << p.log2_parts;
   for_quads<Tile>(p, unit, [&](int row, int quad) {
-    const QuadState state = fold_warps(shared, row, quad);
-    const int64_t at = (first_part + unit.part) * Tile::kRows + row;
-    p.partial_o[at * Tile::kQuads + quad] = state.o;
-    if (quad == 0) p.partial_sums[at] = {state.reference, state.sum};
+    leave_part<Tile>(p, (first_part + unit.part) * Tile::kRows + row, quad,
+                     fold_warps(shared, unit, row, quad));
   });
   if (!is_last_block(&p.tickets[unit_idx], num_parts, shared.is_last)) return;
   switch (num_parts) {
     case 2: return fold_parts<Q, Tile, 2>(p, unit, first_part);
     case 4: return fold_parts<Q, Tile, 4>(p, unit, first_part);
     case 8: return fold_parts<Q, Tile, 8>(p, unit, first_part);
-    default: return fold_parts<Q, Tile, 16>(p, unit, first_part);
+    case 16: return fold_parts<Q, Tile, 16>(p, unit, first_part);
+    default: return fold_parts<Q, Tile, 32>(p, unit, first_part);
   }
 }
 
@@ -142,19 +197,20 @@ __device__ void finish_by_cluster(const Sm90DecodeParams& p, Sm90DecodeShared<Ti
   using namespace tile::ptx;
   // A thread puts the fold of its quad where warp 0's was, which no other thread reads.
   for_quads<Tile>(p, unit, [&](int row, int quad) {
-    const QuadState state = fold_warps(shared, row, quad);
+    const TileState<Tile> state = fold_warps(shared, unit, row, quad);
     *reinterpret_cast<float4*>(&shared.o[0][row][4 * quad]) = state.o;
-    if (quad == 0) shared.node[row] = {state.reference, state.sum};
+    if (quad == 0) shared.node[row] = {state.reference, state.sum, state.offset, 0.0f};
   });
   cluster_arrive();
   cluster_wait();
   const int first = static_cast<int>(cluster_rank() * Tile::kThreads + threadIdx.x);
   for_quads<Tile>(p, unit, first, Tile::kThreads * kCluster, [&](int row, int quad) {
-    QuadState states[kCluster];
+    TileState<Tile> states[kCluster];
     TESSERA_UNROLL
     for (int c = 0; c < kCluster; ++c) {
       const uint32_t node = mapa(shared_address(&shared.node[row]), c);
       states[c] = {__uint_as_float(load_cluster(node)), __uint_as_float(load_cluster(node + 4)),
+                   Tile::kHasOffset ? __uint_as_float(load_cluster(node + 8)) : 0.0f,
                    load_cluster_v4(mapa(shared_address(&shared.o[0][row][4 * quad]), c))};
     }
     store_quad<Q, Tile>(p, unit, row, quad, fold_all(states));
@@ -172,7 +228,7 @@ __device__ void finish(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared
     finish_by_ticket<Q, Tile>(p, shared, unit, log2_parts);
   } else {
     for_quads<Tile>(p, unit, [&](int row, int quad) {
-      store_quad<Q, Tile>(p, unit, row, quad, fold_warps(shared, row, quad));
+      store_quad<Q, Tile>(p, unit, row, quad, fold_warps(shared, unit, row, quad));
     });
   }
 }

@@ -13,24 +13,26 @@ namespace tessera::kernels {
 // `T` is the type of products. Two forms of what ldmatrix brings are taken apart: words along a
 // row, and words that hold two rows (a transposed load), with 16 bits of each.
 //
-// Integer codes stay where they are in a word, and the other bits of a half become 0. What is left
-// has no exponent: a subnormal half, code times 2^-24, or times 2^-20 where four bits lie above
-// four others. Products of halves are exact in float, so that nothing is lost: a sum is worth
-// 1 / unit of what it would be, and is multiplied once. A code with a sign is stored as 128 more;
-// that base is taken off sums: 128 times the sum of the queries' elements, or of the weights.
+// Integer codes of values stay where they are in a word, and the other bits of a half become 0.
+// What is left has no exponent: a subnormal half, code times 2^-24, or times 2^-20 where four bits
+// lie above four others. Products of halves are exact in float, so that nothing is lost: a sum is
+// worth 1 / unit of what it would be, and is multiplied once. A code with a sign is stored as 128
+// more; that base is taken off sums: 128 times the sum of the weights. Keys with a scale a row stay
+// integers (integer_keys.cuh).
 //
 // key_operand and value_operand give the A operand of step i of those that four registers of
-// ldmatrix hold: 1 step of 16-bit elements, 2 of bytes, 4 of four bits. In a step of four-bit keys
-// the second eight elements are worth 16 times the first: queries make up for it (order_q).
+// ldmatrix hold: 1 step of 16-bit elements, 2 of bytes, 4 of four bits. integer_operand: 1 step of
+// bytes, 2 of four bits, of which the second's are worth 16 times the first's.
 using Operand = uint32_t[4];
 
 inline constexpr float kSubnormalUnit = 0x1p24f;
 
 // What the sums of most formats are worth.
 struct PlainUnits {
-  static constexpr float kKeyUnit = 1;
-  static constexpr float kKeyBase = 0;  // in codes
-  static constexpr float kValueBase = 0;
+  static constexpr bool kHasIntegerKeys = false;
+  static constexpr bool kHasSign = false;
+  static constexpr bool kHasBoth = false;     // sums of odd elements include those of even ones
+  static constexpr float kValueBase = 0;      // in codes
   static constexpr bool kHasColumns = false;  // keys with a scale and a low for each column
   static constexpr float value_unit(int) { return 1; }
 };
@@ -66,18 +68,18 @@ struct ByteOperands {
 struct ByteCodes : PlainUnits {
   using T = F16;
   static constexpr int kBits = 8;
-  static constexpr float kKeyUnit = kSubnormalUnit;
+  static constexpr bool kHasIntegerKeys = true;
   static constexpr float value_unit(int) { return kSubnormalUnit; }
+
+  static __device__ __forceinline__ void integer_operand(const Operand& r, int, Operand& a) {
+    TESSERA_UNROLL
+    for (int j = 0; j < 4; ++j) a[j] = r[j];
+  }
 };
 
 struct KvUint8 : ByteCodes, ByteOperands<KvUint8> {
   static constexpr int kNumScales = 2;
 
-  // Codes 0 and 1 of a word, and 2 and 3.
-  static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
-    low = __byte_perm(word, 0, 0x4140);
-    high = __byte_perm(word, 0, 0x4342);
-  }
   // The first code of each row, and the second.
   static __device__ __forceinline__ void across(uint32_t word, uint32_t& first, uint32_t& second) {
     first = __byte_perm(word, 0, 0x4240);
@@ -85,15 +87,12 @@ struct KvUint8 : ByteCodes, ByteOperands<KvUint8> {
   }
 };
 
-// 128 more than the code, as a byte without a sign.
+// A value is 128 more than its code, as a byte without a sign.
 struct KvInt8 : ByteCodes, ByteOperands<KvInt8> {
   static constexpr int kNumScales = 1;
-  static constexpr float kKeyBase = 128;
+  static constexpr bool kHasSign = true;
   static constexpr float kValueBase = 128;
 
-  static __device__ __forceinline__ void along(uint32_t word, uint32_t& low, uint32_t& high) {
-    KvUint8::along(word ^ 0x80808080u, low, high);
-  }
   static __device__ __forceinline__ void across(uint32_t word, uint32_t& first, uint32_t& second) {
     KvUint8::across(word ^ 0x80808080u, first, second);
   }
@@ -136,10 +135,33 @@ struct KvInt4 : PlainUnits {
   using T = F16;
   static constexpr int kBits = 4;
   static constexpr int kNumScales = 2;
-  static constexpr float kKeyUnit = kSubnormalUnit;
+  static constexpr bool kHasIntegerKeys = true;
   static constexpr float value_unit(int i) { return i % 2 == 0 ? kSubnormalUnit : 0x1p20f; }
 
-  // Codes 0 and 4, 1 and 5, 2 and 6, 3 and 7 of a word: along a row, or one of each of two rows.
+  static __device__ __forceinline__ void integer_operand(const Operand& r, int i, Operand& a) {
+    TESSERA_UNROLL
+    for (int j = 0; j < 4; ++j) a[j] = r[j] & (i == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
+  }
+  // Even codes, and odd ones with the even ones below them, which are taken off sums: an
+  // instruction less than odd ones alone.
+  static constexpr bool kHasBoth = true;
+  static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
+    TESSERA_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const uint32_t word = r[i / 2 * 2 + j];
+      a[2 * j + 1] = __byte_perm(word, 0, i % 2 == 0 ? 0x4240 : 0x4341);
+      a[2 * j] = (i % 2 == 0 ? word : a[2 * j + 1]) & 0x000f000fu;
+    }
+  }
+};
+
+// Keys of 32 tokens share a scale and a low for each column: a step of keys. Values are KvInt4.
+struct KvInt4Columns : KvInt4 {
+  static constexpr int kNumScales = 0;
+  static constexpr bool kHasIntegerKeys = false;
+  static constexpr bool kHasColumns = true;
+
+  // Codes 0 and 4, 1 and 5, 2 and 6, 3 and 7 of a word.
   static __device__ __forceinline__ void take_apart(uint32_t word, uint32_t (&pairs)[4]) {
     constexpr uint32_t kEven = 0x000f000fu, kOdd = 0x00f000f0u;
     const uint32_t upper = word >> 8;
@@ -148,7 +170,6 @@ struct KvInt4 : PlainUnits {
     pairs[2] = upper & kEven;
     pairs[3] = upper & kOdd;
   }
-
   static __device__ __forceinline__ void key_operand(const Operand& r, int i, Operand& a) {
     uint32_t upper[4], lower[4];
     take_apart(r[i / 2 * 2], upper);
@@ -158,21 +179,6 @@ struct KvInt4 : PlainUnits {
     a[2] = upper[i % 2 * 2 + 1];
     a[3] = lower[i % 2 * 2 + 1];
   }
-  static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
-    uint32_t upper[4], lower[4];
-    take_apart(r[i / 2 * 2], upper);
-    take_apart(r[i / 2 * 2 + 1], lower);
-    a[0] = upper[i % 2 * 2];
-    a[1] = upper[i % 2 * 2 + 1];
-    a[2] = lower[i % 2 * 2];
-    a[3] = lower[i % 2 * 2 + 1];
-  }
-};
-
-// Keys of 32 tokens share a scale and a low for each column: a step of keys. Values are KvInt4.
-struct KvInt4Columns : KvInt4 {
-  static constexpr int kNumScales = 0;
-  static constexpr bool kHasColumns = true;
 };
 
 // The format of values that goes with one of keys.

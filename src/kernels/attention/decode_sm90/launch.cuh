@@ -65,7 +65,8 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
   const int box_rows = p.has_long_boxes ? kStepKeys : kBoxKeys;
   p.k = page_map<Tile>(kv.k_pages, box_rows);
   p.v = page_map<Tile>(kv.v_pages, box_rows);
-  p.shares_pages = args.shares_pages;
+  // Pages that sequences share are read again soon.
+  p.cache_policy = (args.shares_pages ? tile::ptx::kEvictNormal : tile::ptx::kEvictFirst).bits;
   p.q = args.q.data;
   p.out = args.out.data;
   p.lse = args.lse.as<float>();
@@ -120,9 +121,9 @@ void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Co
   const size_t o_bytes = states * Tile::kD * sizeof(float);
   const StreamScratch scratch(
       args.q.device, ctx.stream,
-      {.num_bytes = o_bytes + states * sizeof(float2), .num_tickets = needs_scratch ? units : 0});
+      {.num_bytes = o_bytes + states * sizeof(float4), .num_tickets = needs_scratch ? units : 0});
   p.partial_o = static_cast<float4*>(scratch.data());
-  p.partial_sums = reinterpret_cast<float2*>(static_cast<char*>(scratch.data()) + o_bytes);
+  p.partial_sums = reinterpret_cast<float4*>(static_cast<char*>(scratch.data()) + o_bytes);
   p.tickets = scratch.tickets();
   const LaunchShape shape{.grid = dim3(parts, static_cast<unsigned>(p.num_kv_heads),
                                        static_cast<unsigned>(args.q.size(0) * p.num_row_groups)),
@@ -153,6 +154,9 @@ void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAtte
     if (merge == DecodeMerge::few_units) {
       return launch_decode<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);
     }
+    if constexpr (Tile::kIsNarrow) {
+      if (merge == DecodeMerge::many_units) return launch_decode<Q, Small, 1>(p, args, ctx);
+    }
   }
   launch_decode<Q, Tile, 1>(p, args, ctx);
 }
@@ -165,19 +169,21 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   using Tile = DecodeTile<Format, Values, kD, 8, kDecodeWarpsOf<kD>, false>;
   const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
   const bool is_general = !is_plain(args) || group > Tile::kRows;
+  const bool is_narrow =
+      kHasClusters<Format, kD> && Format::kBits < 16 && group <= 4 && !is_general;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
   const DecodePlan plan = plan_decode(
       {.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
        .longest = std::min<int64_t>(longest_of(args), p.window + int64_t{kStepKeys} + p.q_len),
        .num_sms = device_info(args.q.device).num_sms,
        .bits = Format::kBits,
-       .blocks_on_sm = is_general ? General::kBlocksOnSm : Tile::kBlocksOnSm,
+       .is_narrow = is_narrow,
        .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
   // Of codes the arithmetic counts.
   if constexpr (kHasClusters<Format, kD> && Format::kBits < 16) {
-    if (group <= 4) return launch_plain<Q, Format, kD, 4>(p, plan.merge, args, ctx);
+    if (is_narrow) return launch_plain<Q, Format, kD, 4>(p, plan.merge, args, ctx);
   }
   launch_plain<Q, Format, kD, 8>(p, plan.merge, args, ctx);
 }

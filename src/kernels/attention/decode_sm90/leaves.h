@@ -12,20 +12,18 @@ inline constexpr int kBoxKeys = 16;   // keys of one copy: no page is smaller
 // numbers are folded in the same order. More of them for long sequences, which more warps share
 // where sequences are few.
 // Codes come faster, so that what a leaf costs beside its steps counts: they have longer ones.
-inline constexpr int kMostLeaves = 128;
-constexpr int log2_leaves(int num_steps, bool are_codes) {
-  if (are_codes) {
-    return num_steps < 64     ? 3
-           : num_steps < 128  ? 4
-           : num_steps < 512  ? 5
-           : num_steps < 1024 ? 6
-                              : 7;
-  }
-  return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
+inline constexpr int kMostLeaves = 256;
+constexpr int log2_leaves(int num_steps, int bits) {
+  if (bits == 16) return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
+  return num_steps < 64     ? 3
+         : num_steps < 128  ? 4
+         : num_steps < 512  ? 5
+         : num_steps < 1024 ? 6
+         : num_steps < 2048 ? 7
+                            : 8;
 }
 
-// The first step of a leaf. Steps are fewer than 2^24 (keys are counted in 31 bits at most), leaves
-// at most 2^7.
+// The first step of a leaf. Steps are at most 2^23 (2^28 keys), leaves 2^8.
 constexpr int leaf_begin(int leaf, int log2_leaves, int num_steps) {
   return static_cast<int>(static_cast<unsigned>(leaf) * static_cast<unsigned>(num_steps) >>
                           log2_leaves);

@@ -28,7 +28,8 @@ struct alignas(1024) Sm90DecodeShared {
   uint64_t tail_full;
   float reference[Tile::kWarps][Tile::kRows];
   float sum[Tile::kWarps][Tile::kRows];
-  float2 node[Tile::kRows];  // reference and sum over the block
+  float offset[Tile::kWarps][Tile::kRows];
+  float4 node[Tile::kRows];  // reference, sum and offset over the block
   bool is_last;
 };
 
@@ -232,10 +233,9 @@ class StepRing {
     }
   }
 
-  // Shared pages are read again soon. Where columns have scales no register is left to ask.
+  // Where columns have scales no register is left for it.
   __device__ __forceinline__ tile::ptx::CachePolicy cache_policy() const {
-    const bool is_read_again = Tile::K::kHasColumns || p_.shares_pages;
-    return {is_read_again ? tile::ptx::kEvictNormal.bits : tile::ptx::kEvictFirst.bits};
+    return {Tile::K::kHasColumns ? tile::ptx::kEvictNormal.bits : p_.cache_policy};
   }
 
   // Of kRows rows.

@@ -58,7 +58,7 @@ struct Sm90DecodeParams {
   int log2_boxes_per_page;
   int box_mask;  // of a box within its page; all bits where there are no pages
   bool has_long_boxes;
-  bool shares_pages;
+  uint64_t cache_policy;  // what L2 should do with what is read
   int num_kv_heads;
   int group;               // heads that share keys
   int q_len;               // tokens
@@ -71,7 +71,7 @@ struct Sm90DecodeParams {
   // Blocks that share the keys of one sequence and head, and where they leave what they found.
   int log2_parts;
   float4* partial_o;
-  float2* partial_sums;
+  float4* partial_sums;  // reference, sum, offset
   uint32_t* tickets;  // one for every sequence, group of rows and head; 0 before and after a call
 };
 static_assert(std::is_trivially_copyable_v<Sm90DecodeParams>);

@@ -16,14 +16,15 @@ struct DecodeShape {
   int64_t longest;    // of the sequences, in keys
   int num_sms;
   int bits;           // of an element of the cache
-  int blocks_on_sm;   // of eight warps
+  bool is_narrow;     // at most four queries a unit: two leaves of a warp cost little more than one
   bool has_clusters;  // whether kernels that fold over a cluster were compiled
 };
 
 enum class DecodeMerge : uint8_t {
-  parts,     // blocks of 8 warps that leave partial results in memory, or one alone
-  pair,      // clusters of two blocks of 8 warps
-  few_units  // clusters of eight blocks of 4 warps
+  parts,      // blocks of 8 warps that leave partial results in memory, or one alone
+  pair,       // clusters of two blocks of 8 warps
+  few_units,  // clusters of eight blocks of 4 warps
+  many_units  // a block of 4 warps alone
 };
 
 struct DecodePlan {
@@ -33,7 +34,7 @@ struct DecodePlan {
   bool operator==(const DecodePlan&) const = default;
 };
 
-inline constexpr int kMostLog2Parts = 4;
+inline constexpr int kMostLog2Parts = 5;
 inline constexpr int kFewUnitsLog2Parts = 3;
 
 // The figures behind these numbers are in docs/results/h200/decode_tried.txt.
@@ -46,19 +47,25 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
   const auto log2_floor = [](int64_t x) {
     return static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(x, 1)))) - 1;
   };
-  // As many as fill the SMs, each with some steps for every warp.
-  const int64_t num_slots = int64_t{shape.num_sms} * shape.blocks_on_sm;
+  const int most = log2_leaves(static_cast<int>(num_steps), shape.bits) - 3;  // a leaf a warp
+  if (shape.is_narrow && shape.has_clusters && most == 0 &&
+      shape.num_units > int64_t{2} * shape.num_sms) {
+    return {DecodeMerge::many_units, 0};
+  }
+  // A block for every SM, or two for codes of long sequences, each with some steps for every warp.
+  const int64_t num_slots = int64_t{shape.num_sms} * (shape.bits < 16 && num_steps >= 512 ? 2 : 1);
   const int to_fill = log2_floor(num_slots / std::max<int64_t>(shape.num_units, 1));
   const int worth = std::max(log2_floor(num_steps / 32), 1);
   // And of long sequences so many that what runs at once is read from one stretch of memory, not
   // from many far apart: about 5 % faster.
   const int wanted = log2_floor(num_steps / 64);
-  const int for_locality = num_steps < 128
-                               ? 0
-                               : std::min(wanted < 3 ? wanted : (wanted + 3) / 2, kMostLog2Parts) +
-                                     (shape.blocks_on_sm > 1 && shape.bits == 8 ? 1 : 0);
+  const int for_locality = num_steps < 128                      ? 0
+                           : shape.bits < 16 && num_steps < 512 ? 1
+                           : wanted < 3                         ? wanted
+                                                                : (wanted + 3) / 2;
+  const int least = shape.is_narrow ? most - 1 : 0;
   const int log2_parts =
-      std::min({std::max(std::min(to_fill, worth), for_locality), kMostLog2Parts});
+      std::min({std::max({std::min(to_fill, worth), for_locality, least}), most, kMostLog2Parts});
   if (log2_parts == 1 && shape.has_clusters) return {DecodeMerge::pair, 1};
   return {DecodeMerge::parts, log2_parts};
 }

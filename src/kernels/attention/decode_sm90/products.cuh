@@ -22,6 +22,7 @@ struct WarpState {
   float o[Tile::kTiles][Tile::kD / 16][4];
   float reference[Tile::kTiles][2];
   float sum[Tile::kTiles][2];
+  float offset[Tile::kTiles][2];  // what every element of o lacks
 
   // Its own keys come after those of `earlier`.
   __device__ __forceinline__ void fold_behind(const WarpState& earlier) {
@@ -33,6 +34,7 @@ struct WarpState {
         f[j] = fold(earlier.reference[t][j], earlier.sum[t][j], reference[t][j], sum[t][j]);
         reference[t][j] = f[j].reference;
         sum[t][j] = f[j](earlier.sum[t][j], sum[t][j]);
+        if constexpr (Tile::kHasOffset) offset[t][j] = f[j](earlier.offset[t][j], offset[t][j]);
       }
       TESSERA_UNROLL
       for (int d = 0; d < Tile::kD / 16; ++d) {
@@ -43,9 +45,15 @@ struct WarpState {
   }
 };
 
-// Queries as columns: two registers for every 16 elements.
+// Queries as columns: two registers for every 16 elements, or for 32 as bytes. Integers have two
+// parts, which lie side by side where four queries leave columns free.
 template <class Tile>
-using QueryOperands = uint32_t[Tile::kTiles][Tile::kD / 16][2];
+inline constexpr int kQueryParts = Tile::K::kHasIntegerKeys && !Tile::kIsNarrow ? 2 : 1;
+template <class Tile>
+inline constexpr int kQuerySteps = kQueryParts<Tile>* Tile::kD /
+                                   (Tile::K::kHasIntegerKeys ? 32 : 16);
+template <class Tile>
+using QueryOperands = uint32_t[Tile::kTiles][kQuerySteps<Tile>][2];
 // Of the two boxes of a step: accumulator i of a product of 16 keys and 8 queries.
 template <class Tile>
 using StepScores = float[2][Tile::kTiles][4];
@@ -79,44 +87,19 @@ __device__ __forceinline__ void order_q(const Q* from, int lane,
   }
 }
 
-// The second eight codes of a step of four-bit keys are worth 16 times the first: queries make up
-// for it, where their columns' scales do not.
-template <class Tile>
-inline constexpr bool kEvensQ = Tile::K::kBits == 4 && !Tile::K::kHasColumns;
-
 // A query as operands, in the type of products.
 template <class Tile, class Q>
 __device__ __forceinline__ void make_q(const Q* from, int lane,
                                        uint32_t (&steps)[Tile::kD / 16][2]) {
   using T = typename Tile::K::T;
   order_q<Tile>(from, lane, steps);
-  if constexpr (!std::is_same_v<Q, T> || kEvensQ<Tile>) {
+  if constexpr (!std::is_same_v<Q, T>) {
     TESSERA_UNROLL
     for (int i = 0; i < Tile::kD / 8; ++i) {
       uint32_t& word = steps[i / 2][i % 2];
       const float2 pair = tile::pair_to_floats<Q>(word);
-      const float share = kEvensQ<Tile> && i % 2 == 1 ? 0x1p-4f : 1.0f;
-      word = tile::pack_pair<T>(pair.x * share, pair.y * share);
+      word = tile::pack_pair<T>(pair.x, pair.y);
     }
-  }
-}
-
-// The sums of a thread's two columns, over K::kKeyUnit: a product with ones has them where scores
-// will be.
-template <class Tile>
-__device__ __forceinline__ void add_up_q(const uint32_t (&steps)[Tile::kD / 16][2], int lane,
-                                         float (&columns)[2]) {
-  constexpr uint32_t kOnes = 0x3c003c00u, kSixteens = 0x4c004c00u;
-  constexpr uint32_t kSecond = kEvensQ<Tile> ? kSixteens : kOnes;
-  float sums[4] = {};
-  TESSERA_UNROLL
-  for (int step = 0; step < Tile::kD / 16; ++step) {
-    tile::ptx::mma<typename Tile::K::T>(sums, {kOnes, kOnes, kSecond, kSecond}, steps[step]);
-  }
-  TESSERA_UNROLL
-  for (int j = 0; j < 2; ++j) {
-    if constexpr (Tile::kIsNarrow) sums[j] = __shfl_sync(~0u, sums[j], lane & ~2);
-    columns[j] = sums[j] / Tile::K::kKeyUnit;
   }
 }
 
@@ -205,10 +188,10 @@ __device__ __forceinline__ void share_out(const StepScores<Tile>& products, int 
   }
 }
 
-// weights[box][t]: of the 16 keys of a box. `weight_sum` gets their sums as they are multiplied,
-// where values have a base.
+// weights[i][t]: of the 16 keys of a box, of `first_box` and then of the other. `weight_sum` gets
+// their sums as they are multiplied, where values have a base.
 template <class Tile>
-__device__ __forceinline__ void multiply_values(uint32_t half, int lane,
+__device__ __forceinline__ void multiply_values(uint32_t half, int first_box, int lane,
                                                 const uint32_t (&weights)[2][Tile::kTiles][2],
                                                 WarpState<Tile>& state,
                                                 float (&weight_sum)[Tile::kTiles][4]) {
@@ -220,25 +203,26 @@ __device__ __forceinline__ void multiply_values(uint32_t half, int lane,
   const uint32_t lane_place = kBits == 16 ? place<Tile>(lane % 8 + 8 * (lane / 16), lane / 8 % 2)
                                           : place<Tile>(lane % 16, lane / 16);
   TESSERA_UNROLL
-  for (int box = 0; box < 2; ++box) {
+  for (int i_box = 0; i_box < 2; ++i_box) {
+    const uint32_t box = half + (i_box ^ first_box) * Tile::kBoxBytes;
     if constexpr (V::kValueBase != 0) {
       constexpr uint32_t kOnes = 0x3c003c00u;
       TESSERA_UNROLL
       for (int t = 0; t < kTiles; ++t) {
-        tile::ptx::mma<T>(weight_sum[t], {kOnes, kOnes, kOnes, kOnes}, weights[box][t]);
+        tile::ptx::mma<T>(weight_sum[t], {kOnes, kOnes, kOnes, kOnes}, weights[i_box][t]);
       }
     }
     TESSERA_UNROLL
     for (int group = 0; group < kD / 16 / kSteps; ++group) {
       uint32_t r[4];
-      tile::ptx::ldmatrix_trans(r, place_of_group<Tile>(half, lane_place, box, group));
+      tile::ptx::ldmatrix_trans(r, place_of_group<Tile>(box, lane_place, 0, group));
       TESSERA_UNROLL
       for (int i = 0; i < kSteps; ++i) {
         Operand a;
         V::value_operand(r, i, a);
         TESSERA_UNROLL
         for (int t = 0; t < kTiles; ++t) {
-          tile::ptx::mma<T>(state.o[t][group * kSteps + i], a, weights[box][t]);
+          tile::ptx::mma<T>(state.o[t][group * kSteps + i], a, weights[i_box][t]);
         }
       }
     }

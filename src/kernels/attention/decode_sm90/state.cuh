@@ -34,21 +34,26 @@ __device__ __forceinline__ Fold fold(float reference_x, float sum_x, float refer
   return {top, sum_x > 0 ? exp2_approx(x - top) : 0.0f, sum_y > 0 ? exp2_approx(y - top) : 0.0f};
 }
 
-// Four elements of one query's state.
+// Four elements of one query's state. Where codes have a smallest value or a base, all elements of
+// a query lack the same offset, which is added in the end.
+template <bool kHasOffset>
 struct QuadState {
   float reference;
   float sum;
+  float offset;
   float4 o;
 };
 
-__device__ __forceinline__ QuadState fold(const QuadState& x, const QuadState& y) {
+template <bool kHasOffset>
+__device__ __forceinline__ QuadState<kHasOffset> fold(const QuadState<kHasOffset>& x,
+                                                      const QuadState<kHasOffset>& y) {
   const Fold f = fold(x.reference, x.sum, y.reference, y.sum);
-  return {f.reference, f(x.sum, y.sum), f(x.o, y.o)};
+  return {f.reference, f(x.sum, y.sum), kHasOffset ? f(x.offset, y.offset) : 0.0f, f(x.o, y.o)};
 }
 
 // Neighbours first: the order in which kCount states are always folded.
-template <int kCount>
-__device__ __forceinline__ QuadState fold_all(QuadState (&states)[kCount]) {
+template <bool kHasOffset, int kCount>
+__device__ __forceinline__ QuadState<kHasOffset> fold_all(QuadState<kHasOffset> (&states)[kCount]) {
   TESSERA_UNROLL
   for (int step = 1; step < kCount; step *= 2) {
     TESSERA_UNROLL

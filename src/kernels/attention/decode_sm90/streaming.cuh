@@ -56,26 +56,23 @@ __device__ void finish_segment(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>
   const DecodeUnit unit{segment.sequence, segment.kv_head, 0, 0};
   if (segment.is_whole()) {
     for_quads<Tile>(p, unit, [&](int row, int quad) {
-      store_quad<Q, Tile>(p, unit, row, quad, fold_warps(shared, row, quad));
+      store_quad<Q, Tile>(p, unit, row, quad, fold_warps(shared, unit, row, quad));
     });
     return;
   }
   const int64_t mine = place_of_part(static_cast<int>(blockIdx.x), segment.begin == 0);
   for_quads<Tile>(p, unit, [&](int row, int quad) {
-    const QuadState state = fold_warps(shared, row, quad);
-    p.partial_o[(mine * Tile::kRows + row) * Tile::kQuads + quad] = state.o;
-    if (quad == 0) p.partial_sums[mine * Tile::kRows + row] = {state.reference, state.sum};
+    leave_part<Tile>(p, mine * Tile::kRows + row, quad, fold_warps(shared, unit, row, quad));
   });
   const int first = cut.block_of(segment.first);
   const int last = cut.block_of(segment.first + segment.num_steps - 1);
   uint32_t* ticket = &p.tickets[segment.sequence * p.num_kv_heads + segment.kv_head];
   if (!is_last_block(ticket, last - first + 1, shared.is_last)) return;
   for_quads<Tile>(p, unit, [&](int row, int quad) {
-    QuadState total{};
+    TileState<Tile> total{};
     for (int block = first; block <= last; ++block) {
       const int64_t at = place_of_part(block, block == first) * Tile::kRows + row;
-      const float2 sums = __ldcg(&p.partial_sums[at]);
-      total = fold(total, {sums.x, sums.y, __ldcg(&p.partial_o[at * Tile::kQuads + quad])});
+      total = fold(total, load_part<Tile>(p, at, quad));
     }
     store_quad<Q, Tile>(p, unit, row, quad, total);
   });
@@ -114,11 +111,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
                      .end = min(step_of(warp + 1), last_step)};
     ring.start(run);
     DecodeWarp<Q, Tile> w{p, ring, shared.decode, lane, run, 0};
-    w.scale = p.scores.scale * kLog2e * w.scale_of_k();
     w.load_q();
-    w.take_leaf(run.begin, run.end);
+    w.take_leaf(run.begin, run.end, false);
     __syncthreads();  // the states lie where the rings were
-    leave_state(shared.decode, w, warp);
+    leave_state(w, warp, false);
     __syncthreads();
     finish_segment<Q>(p, shared.decode, segment, cut);
     tile::ptx::fence_proxy_async_shared();  // the copy engine writes there next
@@ -139,10 +135,10 @@ void launch_decode_streaming(const DecodeAttentionArgs& args, const Context& ctx
   const size_t o_bytes = states * Tile::kD * sizeof(float);
   const StreamScratch scratch(
       args.q.device, ctx.stream,
-      {.num_bytes = o_bytes + states * sizeof(float2),
+      {.num_bytes = o_bytes + states * sizeof(float4),
        .num_tickets = static_cast<size_t>(p.num_sequences * p.num_kv_heads)});
   p.partial_o = static_cast<float4*>(scratch.data());
-  p.partial_sums = reinterpret_cast<float2*>(static_cast<char*>(scratch.data()) + o_bytes);
+  p.partial_sums = reinterpret_cast<float4*>(static_cast<char*>(scratch.data()) + o_bytes);
   p.tickets = scratch.tickets();
   launch(&attention_decode_streaming_kernel<Q, Tile>,
          {.grid = dim3(num_blocks),

@@ -19,6 +19,7 @@ struct DecodeTile {
   static_assert(K::kBits == V::kBits);
   static constexpr int kD = kD_;
   static constexpr int kQuads = kD / 4;
+  static constexpr bool kHasOffset = V::kNumScales == 2 || V::kValueBase != 0;
   static constexpr int kTiles = (kQueries + 7) / 8;
   static constexpr int kRows = 8 * kTiles;
   // Four queries fill half of a product's columns. Lanes of the other half then take the scores of
@@ -59,9 +60,9 @@ struct DecodeTile {
   static constexpr int kBlocksOnSm = std::max(kWarpsOnSm / kWarps, 1);
   // The lowest level of the tree, met often, waits in registers where there are enough.
   static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
-  // Slots a warp has room for.
+  // Slots a warp has room for. Sixteen warps need fewer each, and L1 takes what they leave.
   static constexpr int kWarpBytes =
-      (220 * 1024 - kBlocksOnSm * kTailBytes) / std::max(kWarpsOnSm, kWarps);
+      kIsDense ? 9 * 1024 : (220 * 1024 - kBlocksOnSm * kTailBytes) / std::max(kWarpsOnSm, kWarps);
   static constexpr int kDepth = std::clamp(kWarpBytes / (kSlotBytes + kScaleBytes + 8), 2, 16);
 };
 
