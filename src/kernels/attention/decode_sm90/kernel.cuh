@@ -10,9 +10,9 @@
 namespace tessera::kernels {
 
 // `state` is of leaf `i` of `count`: it is folded behind the states of earlier leaves that wait for
-// it, and waits itself for later ones, in memory but for the lowest level. What went there comes
-// back from L2, which takes 1.5 us while keys and values stream. Four queries need none of this: a
-// warp has two leaves at most, in the two halves of the columns.
+// it, and waits itself for later ones, in memory but for the lowest level. L1 has no room for all
+// of that, and L2 is far while keys and values stream. Four queries need none of it: a warp has two
+// leaves at most, in the two halves of the columns.
 inline constexpr int kMostLevels = 5;  // a warp has 32 leaves at most
 template <class Tile>
 __device__ __forceinline__ void fold_leaf(WarpState<Tile>& state, int i, int count,
