@@ -84,13 +84,17 @@ TEST(DecodePlan, VeryManyShortSequencesOfCodesTakeSmallBlocks) {
 // A block whose warps have no leaf would still take a place on an SM.
 TEST(DecodePlan, WarpsHaveALeafOrTwo) {
   EXPECT_EQ(plan(64, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
-  for (int64_t longest = 1; longest < 200000; longest += 1000) {
-    for (const int bits : {4, 8, 16}) {
-      const int leaves = log2_leaves(static_cast<int>((longest + kStepKeys - 1) / kStepKeys), bits);
-      const int warps = plan(40, longest, bits).log2_parts + 3;
-      EXPECT_LE(warps, leaves) << longest << " " << bits;
-      if (bits == 16) continue;
-      EXPECT_GE(warps + 1, leaves) << "two leaves at most: " << longest << " " << bits;
+  for (const int64_t num_units : {17, 40, 132, 264, 1000}) {
+    for (int64_t longest = 1; longest < 200000; longest += 1000) {
+      for (const int bits : {4, 8, 16}) {
+        const DecodePlan it = plan(num_units, longest, bits);
+        const int warps = it.log2_parts + (it.merge == DecodeMerge::many_units ? 2 : 3);
+        const auto num_steps = static_cast<int>((longest + kStepKeys - 1) / kStepKeys);
+        const int leaves = log2_leaves(num_steps, bits);
+        EXPECT_LE(warps, leaves) << num_units << " " << longest << " " << bits;
+        if (bits == 16) continue;
+        EXPECT_GE(warps + 1, leaves) << num_units << " " << longest << " " << bits;
+      }
     }
   }
 }

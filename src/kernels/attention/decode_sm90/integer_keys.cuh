@@ -10,8 +10,8 @@ namespace tessera::kernels {
 // A query is unit * (256 * high + low), with two signed bytes for each element. The unit is a power
 // of two such that the largest element takes 15 bits: what is at least a 128th of it keeps all bits
 // of a bf16, and nothing is off by more than 2^-15 of it (2^-14 where 15 bits are just not enough).
-// Where four queries leave half of a
-// product's columns free, these hold the low bytes, and the first half the high ones.
+// Where four queries leave half of a product's columns free, these hold the low bytes, and the
+// first half the high ones.
 struct IntegerQuery {
   float unit;
   float sum;  // of the elements, in units
@@ -49,12 +49,11 @@ __device__ __forceinline__ uint32_t query_bytes(const uint32_t (&words)[Tile::kD
 }
 
 template <class Tile, class Q>
-__device__ __forceinline__ IntegerQuery make_integer_q(const Q* from, int lane,
-                                                       uint32_t (&steps)[kQuerySteps<Tile>][2]) {
-  constexpr int kD = Tile::kD, kBits = Tile::K::kBits;
-  uint32_t words[kD / 8];
+__device__ __forceinline__ void load_elements(const Q* from, int lane,
+                                              uint32_t (&words)[Tile::kD / 8]) {
+  constexpr int kBits = Tile::K::kBits;
   TESSERA_UNROLL
-  for (int i = 0; i < kD / 8; i += 16 / kBits) {
+  for (int i = 0; i < Tile::kD / 8; i += 16 / kBits) {
     if constexpr (kBits == 8) {
       const uint2 w = *reinterpret_cast<const uint2*>(from + 8 * i + 4 * (lane % 4));
       words[i] = w.x, words[i + 1] = w.y;
@@ -63,16 +62,30 @@ __device__ __forceinline__ IntegerQuery make_integer_q(const Q* from, int lane,
       words[i] = w.x, words[i + 1] = w.y, words[i + 2] = w.z, words[i + 3] = w.w;
     }
   }
-  // As integers 16-bit floats without their sign are in order, and what is not finite comes last.
+}
+
+// The largest magnitude in the words of the four lanes of a query. As integers 16-bit floats
+// without their sign are in order, and what is not finite comes last.
+template <class Q, int kWords>
+__device__ __forceinline__ float largest_of(const uint32_t (&words)[kWords]) {
   uint32_t pairs = 0;
   TESSERA_UNROLL
-  for (int i = 0; i < kD / 8; ++i) pairs = __vmaxu2(pairs, words[i] & 0x7fff7fffu);
+  for (int i = 0; i < kWords; ++i) pairs = __vmaxu2(pairs, words[i] & 0x7fff7fffu);
   uint32_t most = max(pairs & 0xffff, pairs >> 16);
   TESSERA_UNROLL
   for (int lanes = 1; lanes < 4; lanes *= 2) {
     most = max(most, __shfl_xor_sync(~0u, most, lanes));
   }
-  const float largest = tile::pair_to_floats<Q>(most).x;
+  return tile::pair_to_floats<Q>(most).x;
+}
+
+template <class Tile, class Q>
+__device__ __forceinline__ IntegerQuery make_integer_q(const Q* from, int lane,
+                                                       uint32_t (&steps)[kQuerySteps<Tile>][2]) {
+  constexpr int kD = Tile::kD, kBits = Tile::K::kBits;
+  uint32_t words[kD / 8];
+  load_elements<Tile>(from, lane, words);
+  const float largest = largest_of<Q>(words);
   // Odd codes of four bits are worth 16 times even ones, and even ones are multiplied by 16. From
   // 255 / 128 of a power of two on, two bytes with a sign hold 14 bits.
   constexpr uint32_t kShift = kBits == 4 ? 4 : 0, kExponent = 1u << 23;

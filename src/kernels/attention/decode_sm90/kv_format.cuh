@@ -52,16 +52,19 @@ struct KvPlain : PlainUnits {
   }
 };
 
-// Formats of bytes: F takes a word apart along a row, and across two.
+// Formats of bytes: F takes a word apart across two rows, and along one where keys become f16 too.
 template <class F>
-struct ByteOperands {
-  static __device__ __forceinline__ void key_operand(const Operand& r, int i, Operand& a) {
-    F::along(r[2 * i], a[0], a[2]);
-    F::along(r[2 * i + 1], a[1], a[3]);
-  }
+struct ByteValues {
   static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
     F::across(r[2 * i], a[0], a[1]);
     F::across(r[2 * i + 1], a[2], a[3]);
+  }
+};
+template <class F>
+struct ByteOperands : ByteValues<F> {
+  static __device__ __forceinline__ void key_operand(const Operand& r, int i, Operand& a) {
+    F::along(r[2 * i], a[0], a[2]);
+    F::along(r[2 * i + 1], a[1], a[3]);
   }
 };
 
@@ -77,7 +80,7 @@ struct ByteCodes : PlainUnits {
   }
 };
 
-struct KvUint8 : ByteCodes, ByteOperands<KvUint8> {
+struct KvUint8 : ByteCodes, ByteValues<KvUint8> {
   static constexpr int kNumScales = 2;
 
   // The first code of each row, and the second.
@@ -88,7 +91,7 @@ struct KvUint8 : ByteCodes, ByteOperands<KvUint8> {
 };
 
 // A value is 128 more than its code, as a byte without a sign.
-struct KvInt8 : ByteCodes, ByteOperands<KvInt8> {
+struct KvInt8 : ByteCodes, ByteValues<KvInt8> {
   static constexpr int kNumScales = 1;
   static constexpr bool kHasSign = true;
   static constexpr float kValueBase = 128;

@@ -63,9 +63,8 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
                            : shape.bits < 16 && num_steps < 512 ? 1
                            : wanted < 3                         ? wanted
                                                                 : (wanted + 3) / 2;
-  const int least = shape.is_narrow ? most - 1 : 0;
   const int log2_parts =
-      std::min({std::max({std::min(to_fill, worth), for_locality, least}), most, kMostLog2Parts});
+      std::min({std::max(std::min(to_fill, worth), for_locality), most, kMostLog2Parts});
   if (log2_parts == 1 && shape.has_clusters) return {DecodeMerge::pair, 1};
   return {DecodeMerge::parts, log2_parts};
 }
