@@ -237,8 +237,10 @@ std::vector<Shape> decode_test_shapes() {
                   shape_of({1, 0, 131072}, {4, 1}, 128, {{"longest", 1}}),
                   shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 3}, {"longest", 1}}),
                   shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 5}, {"lse", 1}}),
-                  // More heads than an SM has room for, whose warps have two leaves.
-                  shape_of({18, 0, 600}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
+                  // So many heads that warps have two leaves, in blocks of eight and of four.
+                  shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
+                  shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
+                  shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 6}, {"tails", 18}, {"page", 32}}),
                   shape_of({70, 0, 300}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lens", 1}})});
   return shapes;
 }

@@ -84,6 +84,9 @@ TEST(DecodePlan, VeryManyShortSequencesOfCodesTakeSmallBlocks) {
 // A block whose warps have no leaf would still take a place on an SM.
 TEST(DecodePlan, WarpsHaveALeafOrTwo) {
   EXPECT_EQ(plan(64, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
+  // What shapes of tests rely on: 16 leaves for 8 warps.
+  EXPECT_EQ(plan(72, 2100, 8), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(log2_leaves(66, 8), 4);
   for (const int64_t num_units : {17, 40, 132, 264, 1000}) {
     for (int64_t longest = 1; longest < 200000; longest += 1000) {
       for (const int bits : {4, 8, 16}) {

@@ -361,7 +361,7 @@ struct DecodeWarp {
   __device__ __forceinline__ void finish_leaf() {
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      if (V::kHasBoth && has_columns()) {
+      if (V::kOddHoldsEven && has_columns()) {
         TESSERA_UNROLL
         for (int d = 0; d < kD / 16; ++d) {
           state.o[t][d][2] -= state.o[t][d][0];

@@ -31,9 +31,9 @@ inline constexpr float kSubnormalUnit = 0x1p24f;
 struct PlainUnits {
   static constexpr bool kHasIntegerKeys = false;
   static constexpr bool kHasSign = false;
-  static constexpr bool kHasBoth = false;     // sums of odd elements include those of even ones
-  static constexpr float kValueBase = 0;      // in codes
-  static constexpr bool kHasColumns = false;  // keys with a scale and a low for each column
+  static constexpr bool kOddHoldsEven = false;  // sums of odd elements include those of even ones
+  static constexpr float kValueBase = 0;        // in codes
+  static constexpr bool kHasColumns = false;    // keys with a scale and a low for each column
   static constexpr float value_unit(int) { return 1; }
 };
 
@@ -147,7 +147,7 @@ struct KvInt4 : PlainUnits {
   }
   // Even codes, and odd ones with the even ones below them, which are taken off sums: an
   // instruction less than odd ones alone.
-  static constexpr bool kHasBoth = true;
+  static constexpr bool kOddHoldsEven = true;
   static __device__ __forceinline__ void value_operand(const Operand& r, int i, Operand& a) {
     TESSERA_UNROLL
     for (int j = 0; j < 2; ++j) {

@@ -142,6 +142,10 @@ template <class Format, int kD>
 inline constexpr bool kHasClusters = (kD == 64 || kD == 128) && !std::is_same_v<Format, KvE5m2> &&
                                      !std::is_same_v<Format, KvUint8>;
 
+// Of codes the arithmetic counts: there are kernels for four queries.
+template <class Format, int kD>
+inline constexpr bool kHasNarrow = kHasClusters<Format, kD>&& Format::kBits < 16;
+
 // Where queries see all keys; as the plan says.
 template <class Q, class Format, int kD, int kQueries>
 void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAttentionArgs& args,
@@ -169,8 +173,7 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   using Tile = DecodeTile<Format, Values, kD, 8, kDecodeWarpsOf<kD>, false>;
   const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
   const bool is_general = !is_plain(args) || group > Tile::kRows;
-  const bool is_narrow =
-      kHasClusters<Format, kD> && Format::kBits < 16 && group <= 4 && !is_general;
+  const bool is_narrow = kHasNarrow<Format, kD> && group <= 4 && !is_general;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
   const DecodePlan plan = plan_decode(
       {.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
@@ -181,8 +184,7 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
        .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
-  // Of codes the arithmetic counts.
-  if constexpr (kHasClusters<Format, kD> && Format::kBits < 16) {
+  if constexpr (kHasNarrow<Format, kD>) {
     if (is_narrow) return launch_plain<Q, Format, kD, 4>(p, plan.merge, args, ctx);
   }
   launch_plain<Q, Format, kD, 8>(p, plan.merge, args, ctx);
