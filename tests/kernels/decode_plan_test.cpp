@@ -51,7 +51,7 @@ TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
 }
 
 DecodePlan plan(int64_t num_units, int64_t longest, int bits = 16) {
-  return plan_decode({num_units, longest, 132, bits, bits < 16, true});
+  return plan_decode({num_units, longest, 132, bits, bits < 16, true, bits == 16});
 }
 
 TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
@@ -78,7 +78,8 @@ TEST(DecodePlan, ManyShortSequencesTakeOneBlockEach) {
 TEST(DecodePlan, VeryManyShortSequencesOfCodesTakeSmallBlocks) {
   EXPECT_EQ(plan(512, 1024, 4), (DecodePlan{DecodeMerge::many_units, 0}));
   EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::many_units, 0}));
-  EXPECT_EQ(plan_decode({512, 1024, 132, 4, false, true}), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan_decode({512, 1024, 132, 4, false, true, false}),
+            (DecodePlan{DecodeMerge::parts, 0}));
 }
 
 // A block whose warps have no leaf would still take a place on an SM.
@@ -102,9 +103,20 @@ TEST(DecodePlan, WarpsHaveALeafOrTwo) {
   }
 }
 
-TEST(DecodePlan, LongSequencesAreCutHoweverMany) {
-  EXPECT_EQ(plan(1024, 8192), (DecodePlan{DecodeMerge::parts, 2}));
-  EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::parts, 3}));
+TEST(DecodePlan, ManyLongSequencesTakeOneBlockEachOrTwo) {
+  EXPECT_EQ(plan(128, 4096), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(128, 131072), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(256, 8192), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(64, 8192), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(512, 8192), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::pair, 1}));
+}
+
+TEST(DecodePlan, WithoutRoomForStatesLongSequencesAreCutHoweverMany) {
+  EXPECT_EQ(plan_decode({1024, 8192, 132, 16, false, true, false}),
+            (DecodePlan{DecodeMerge::parts, 2}));
+  EXPECT_EQ(plan_decode({1024, 32768, 132, 16, false, true, false}),
+            (DecodePlan{DecodeMerge::parts, 3}));
   EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(1024, 32768, 8), (DecodePlan{DecodeMerge::parts, 3}));
   EXPECT_EQ(plan(8, int64_t{1} << 28), (DecodePlan{DecodeMerge::parts, 4}));
@@ -112,8 +124,9 @@ TEST(DecodePlan, LongSequencesAreCutHoweverMany) {
 }
 
 TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
-  EXPECT_EQ(plan_decode({8, 1024, 132, 16, false, false}), (DecodePlan{DecodeMerge::parts, 1}));
-  EXPECT_EQ(plan_decode({0, 0, 132, 16, false, false}).merge, DecodeMerge::parts);
+  EXPECT_EQ(plan_decode({8, 1024, 132, 16, false, false, false}),
+            (DecodePlan{DecodeMerge::parts, 1}));
+  EXPECT_EQ(plan_decode({0, 0, 132, 16, false, false, false}).merge, DecodeMerge::parts);
 }
 
 // Blocks walk over their segments: together they meet every step of every head once, in order, and

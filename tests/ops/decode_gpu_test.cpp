@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
@@ -16,6 +17,7 @@
 #include "core/library.h"
 #include "kernels/stream_scratch.h"
 #include "ops/registry.h"
+#include "tessera/core/convert.h"
 #include "tests/gpu.h"
 
 namespace tessera {
@@ -126,6 +128,36 @@ TEST_F(DecodeOnGpu, IsCloseToTheCpuForRandomCombinations) {
     }
   }
   EXPECT_GE(num_run, kNumShapes);
+}
+
+// Keys that stay integers meet queries that became integers, which infinity cannot: the results of
+// such a query are NaN all the same, and those of the queries beside it as the CPU has them.
+TEST_F(DecodeOnGpu, GivesNanForAQueryThatIsNotFinite) {
+  constexpr RowKey kKey{DType::bf16, DType::bf16};
+  constexpr int64_t kDim = 128, kHead = 2, kQ = 0, kOut = 1;
+  for (const int64_t stored : {0, 1, 3, 4, 5}) {
+    for (const int64_t group : {4, 8}) {
+      for (const float bad : {INFINITY, -INFINITY, NAN}) {
+        const Shape shape{{"batch", 2},    {"kv_len", 300}, {"heads", 2 * group},
+                          {"kv_heads", 2}, {"d", kDim},     {"k", stored}};
+        SCOPED_TRACE(bench::to_string(shape) + " " + std::to_string(bad));
+        const Problem problem = maker().make(kKey, shape, Fill::normal, 11);
+        problem.operands[kQ].host.view().as<Bf16>()[kHead * kDim + 5] = from_float<Bf16>(bad);
+        const bench::Reference reference(maker(), kKey, problem, int64_t{1} << 40);
+        for (const std::string& row : rows_that_take(kKey, problem)) {
+          Instance instance(problem, cuda_device());
+          instance.reset();
+          instance.run(0, Context{.row = row});
+          synchronize(cuda_device());
+          EXPECT_EQ(reference.check(instance), "") << row;
+          const Tensor out = instance.download(kOut);
+          for (int64_t i = 0; i < kDim; ++i) {
+            ASSERT_TRUE(std::isnan(to_float(out.view().as<Bf16>()[kHead * kDim + i]))) << row;
+          }
+        }
+      }
+    }
+  }
 }
 
 // Two sequences that have several pieces each, so that scratch memory is used.

@@ -81,23 +81,28 @@ struct DecodeWarp {
     const float score_scale = Tile::kIsGeneral ? kLog2e : p.scores.scale * kLog2e * scale_of_k();
     TESSERA_UNROLL
     for (int t = 0; t < kTiles; ++t) {
-      IntegerQuery integers{1.0f};
       if constexpr (K::kHasIntegerKeys) {
-        integers = make_integer_q<Tile>(query_of(t), lane, q[t]);
+        load_integer_q(t);
       } else {
         make_q<Tile>(query_of(t), lane, q[t]);
       }
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
         scale[t][j] = score_scale;
-        if constexpr (K::kHasIntegerKeys) {
-          const int from = 4 * (column() + j);
-          q_unit[t][j] = __shfl_sync(~0u, integers.unit, from);
-          if constexpr (kHasLowK) q_sum[t][j] = __shfl_sync(~0u, integers.sum, from);
-          if constexpr (!Tile::kIsGeneral) scale[t][j] *= q_unit[t][j];
-        }
+        if constexpr (K::kHasIntegerKeys && !Tile::kIsGeneral) scale[t][j] *= q_unit[t][j];
       }
       if constexpr (Tile::kIsGeneral) find_seen(t);
+    }
+  }
+
+  // Four lanes make a query's integers; those that have its scores need what they are worth.
+  __device__ __forceinline__ void load_integer_q(int t) {
+    const IntegerQuery integers = make_integer_q<Tile>(query_of(t), lane, q[t]);
+    TESSERA_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const int from = 4 * (column() + j);
+      q_unit[t][j] = __shfl_sync(~0u, integers.unit, from);
+      if constexpr (kHasLowK) q_sum[t][j] = __shfl_sync(~0u, integers.sum, from);
     }
   }
 

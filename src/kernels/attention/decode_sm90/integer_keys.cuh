@@ -117,59 +117,73 @@ __device__ __forceinline__ IntegerQuery make_integer_q(const Q* from, int lane,
   return query;
 }
 
+// Products of a box's keys with each part of the queries; of four bits those of even codes come
+// first.
+template <class Tile>
+using IntegerSums = int32_t[Tile::kTiles][kQueryParts<Tile>][8 / Tile::K::kBits][4];
+
+template <class Tile>
+__device__ __forceinline__ void multiply_integer_box(uint32_t half, uint32_t lane_place, int box,
+                                                     const QueryOperands<Tile>& q,
+                                                     IntegerSums<Tile>& sums) {
+  using K = typename Tile::K;
+  constexpr int kSums = 8 / K::kBits;
+  TESSERA_UNROLL
+  for (int group = 0; group < Tile::kRowBytes / 32; ++group) {
+    uint32_t r[4];
+    tile::ptx::ldmatrix(r, place_of_group<Tile>(half, lane_place, box, group));
+    TESSERA_UNROLL
+    for (int i = 0; i < kSums; ++i) {
+      Operand a;
+      K::integer_operand(r, i, a);
+      TESSERA_UNROLL
+      for (int part = 0; part < kQueryParts<Tile>; ++part) {
+        TESSERA_UNROLL
+        for (int t = 0; t < Tile::kTiles; ++t) {
+          const auto& b = q[t][part * (Tile::kD / 32) + kSums * group + i];
+          if constexpr (K::kHasSign) {
+            tile::ptx::mma<int8_t>(sums[t][part][i], a, b);
+          } else {
+            tile::ptx::mma_u8_s8(sums[t][part][i], a, b);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Even and odd codes together: element i of a product.
+template <int kSums>
+__device__ __forceinline__ int32_t sum_of_codes(const int32_t (&sums)[kSums][4], int i) {
+  if constexpr (kSums == 1) return sums[0][i];
+  return sums[0][i] * 16 + sums[kSums - 1][i];
+}
+
 // x[box][t][i]: product of a key and column i % 2, in units of the query.
 template <class Tile>
 __device__ __forceinline__ void multiply_integer_keys(uint32_t half, int lane,
                                                       const QueryOperands<Tile>& q,
                                                       LaneScores<Tile>& x) {
-  using K = typename Tile::K;
-  constexpr int kTiles = Tile::kTiles, kParts = kQueryParts<Tile>, kSums = 8 / K::kBits;
   const uint32_t lane_place = place<Tile>(lane % 16, lane / 16);
   const bool has_high = lane % 4 < 2;  // where a product's columns hold both parts
-  int32_t kept[kTiles][4];
+  int32_t kept[Tile::kTiles][4];
   TESSERA_UNROLL
   for (int box = 0; box < 2; ++box) {
-    int32_t sums[kTiles][kParts][kSums][4] = {};
+    IntegerSums<Tile> sums = {};
+    multiply_integer_box<Tile>(half, lane_place, box, q, sums);
     TESSERA_UNROLL
-    for (int group = 0; group < Tile::kRowBytes / 32; ++group) {
-      uint32_t r[4];
-      tile::ptx::ldmatrix(r, place_of_group<Tile>(half, lane_place, box, group));
-      TESSERA_UNROLL
-      for (int i = 0; i < kSums; ++i) {
-        Operand a;
-        K::integer_operand(r, i, a);
-        TESSERA_UNROLL
-        for (int part = 0; part < kParts; ++part) {
-          TESSERA_UNROLL
-          for (int t = 0; t < kTiles; ++t) {
-            const auto& b = q[t][part * (Tile::kD / 32) + kSums * group + i];
-            if constexpr (K::kHasSign) {
-              tile::ptx::mma<int8_t>(sums[t][part][i], a, b);
-            } else {
-              tile::ptx::mma_u8_s8(sums[t][part][i], a, b);
-            }
-          }
-        }
-      }
-    }
-    TESSERA_UNROLL
-    for (int t = 0; t < kTiles; ++t) {
+    for (int t = 0; t < Tile::kTiles; ++t) {
       TESSERA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        int32_t parts[kParts];
-        TESSERA_UNROLL
-        for (int part = 0; part < kParts; ++part) {
-          parts[part] = sums[t][part][0][i];
-          if constexpr (kSums == 2) parts[part] = parts[part] * 16 + sums[t][part][1][i];
-        }
+        const int32_t first = sum_of_codes(sums[t][0], i);
         if constexpr (!Tile::kIsNarrow) {
-          x[box][t][i] = static_cast<float>(parts[0] * 256 + parts[kParts - 1]);
+          x[box][t][i] = static_cast<float>(first * 256 + sum_of_codes(sums[t][1], i));
         } else if (box == 0) {
-          kept[t][i] = parts[0];
+          kept[t][i] = first;
         } else {
           // A lane with high parts takes the first box, one with low parts the second.
-          const int32_t own = has_high ? kept[t][i] : parts[0];
-          const int32_t other = __shfl_xor_sync(~0u, has_high ? parts[0] : kept[t][i], 2);
+          const int32_t own = has_high ? kept[t][i] : first;
+          const int32_t other = __shfl_xor_sync(~0u, has_high ? first : kept[t][i], 2);
           x[0][t][i] =
               static_cast<float>(own * (has_high ? 256 : 1) + other * (has_high ? 1 : 256));
         }

@@ -181,7 +181,8 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
        .num_sms = device_info(args.q.device).num_sms,
        .bits = Format::kBits,
        .is_narrow = is_narrow,
-       .has_clusters = kHasClusters<Format, kD> && !is_general});
+       .has_clusters = kHasClusters<Format, kD> && !is_general,
+       .has_waiting_room = Tile::kSharedLevels > 0 && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
   if constexpr (kHasNarrow<Format, kD>) {

@@ -24,6 +24,7 @@ struct alignas(1024) Sm90DecodeShared {
   };
   alignas(16) char scales[Tile::kWarps][Tile::kDepth][kScaleSlot];
   alignas(16) char tail[std::max(Tile::kTailBytes, 16)];
+  float4 waiting[Tile::kWarps][std::max(Tile::kWaitingBytes / 16, 1)];
   uint64_t full[Tile::kWarps][Tile::kDepth];
   uint64_t tail_full;
   float reference[Tile::kWarps][Tile::kRows];

@@ -18,6 +18,7 @@ struct DecodeShape {
   int bits;           // of an element of the cache
   bool is_narrow;     // at most four queries a unit: two leaves of a warp cost little more than one
   bool has_clusters;  // whether kernels that fold over a cluster were compiled
+  bool has_waiting_room;  // whether more than two leaves of a warp cost little
 };
 
 enum class DecodeMerge : uint8_t {
@@ -37,16 +38,27 @@ struct DecodePlan {
 inline constexpr int kMostLog2Parts = 5;
 inline constexpr int kFewUnitsLog2Parts = 3;
 
-// The figures behind these numbers are in docs/results/h200/decode_tried.txt.
+constexpr int log2_floor(int64_t x) {
+  return static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(x, 1)))) - 1;
+}
+
+// What long sequences are cut into however many there are. The figures behind these numbers are in
+// docs/results/h200/decode_tried.txt.
+constexpr int least_log2_parts(const DecodeShape& shape, int64_t num_steps) {
+  if (num_steps < 128) return 0;
+  if (shape.has_waiting_room) return shape.num_units >= int64_t{3} * shape.num_sms ? 1 : 0;
+  // So many that no warp has more than two leaves, as states that wait in memory cost 5 % and more.
+  if (shape.bits < 16 && num_steps < 512) return 1;
+  const int wanted = log2_floor(num_steps / 64);
+  return wanted < 3 ? wanted : (wanted + 3) / 2;
+}
+
 constexpr DecodePlan plan_decode(const DecodeShape& shape) {
   const int64_t num_steps = (std::max<int64_t>(shape.longest, 1) + kStepKeys - 1) / kStepKeys;
   // Few heads of short sequences: the fold through a cluster is 0.7 us faster than through memory.
   if (shape.has_clusters && shape.num_units <= 16 && num_steps <= 256) {
     return {DecodeMerge::few_units, kFewUnitsLog2Parts};
   }
-  const auto log2_floor = [](int64_t x) {
-    return static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(x, 1)))) - 1;
-  };
   const int most = log2_leaves(static_cast<int>(num_steps), shape.bits) - 3;  // a leaf a warp
   if (shape.is_narrow && shape.has_clusters && most == 0 &&
       shape.num_units > int64_t{2} * shape.num_sms) {
@@ -56,15 +68,9 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
   const int64_t num_slots = int64_t{shape.num_sms} * (shape.bits < 16 && num_steps >= 512 ? 2 : 1);
   const int to_fill = log2_floor(num_slots / std::max<int64_t>(shape.num_units, 1));
   const int worth = std::max(log2_floor(num_steps / 32), 1);
-  // And of long sequences so many that what runs at once is read from one stretch of memory, not
-  // from many far apart: about 5 % faster.
-  const int wanted = log2_floor(num_steps / 64);
-  const int for_locality = num_steps < 128                      ? 0
-                           : shape.bits < 16 && num_steps < 512 ? 1
-                           : wanted < 3                         ? wanted
-                                                                : (wanted + 3) / 2;
   const int log2_parts =
-      std::min({std::max(std::min(to_fill, worth), for_locality), most, kMostLog2Parts});
+      std::min({std::max(std::min(to_fill, worth), least_log2_parts(shape, num_steps)), most,
+                kMostLog2Parts});
   if (log2_parts == 1 && shape.has_clusters) return {DecodeMerge::pair, 1};
   return {DecodeMerge::parts, log2_parts};
 }

@@ -58,11 +58,19 @@ struct DecodeTile {
   static constexpr bool kIsDense = K::kBits < 16 && kTiles == 1 && kD <= 128 && !kIsGeneral;
   static constexpr int kWarpsOnSm = kIsDense ? 16 : kHalfBytes > 8192 ? 4 : 8;
   static constexpr int kBlocksOnSm = std::max(kWarpsOnSm / kWarps, 1);
-  // The lowest level of the tree, met often, waits in registers where there are enough.
+  // States that wait for their sibling in the tree: those of the lowest level, met often, in
+  // registers where there are enough, of the next ones in shared memory. Rings leave no L1 cache
+  // for more, and memory is far.
   static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
+  static constexpr int kSharedLevels =
+      kKeepsLowest && kTiles == 1 && !kHasOffset && kWarps == 8 ? 2 : 0;
+  static constexpr int kStateQuads = kD / 16 + 1;  // of a lane, references and sums with them
+  static constexpr int kWaitingBytes = kSharedLevels * kStateQuads * 32 * 16;
   // Slots a warp has room for. Sixteen warps need fewer each, and L1 takes what they leave.
   static constexpr int kWarpBytes =
-      kIsDense ? 9 * 1024 : (220 * 1024 - kBlocksOnSm * kTailBytes) / std::max(kWarpsOnSm, kWarps);
+      kIsDense
+          ? 9 * 1024
+          : (220 * 1024 - kBlocksOnSm * kTailBytes) / std::max(kWarpsOnSm, kWarps) - kWaitingBytes;
   static constexpr int kDepth = std::clamp(kWarpBytes / (kSlotBytes + kScaleBytes + 8), 2, 16);
 };
 
