@@ -104,6 +104,13 @@ TEST(DecodePlan, WarpsHaveALeafOrTwo) {
 }
 
 TEST(DecodePlan, ManyLongSequencesTakeOneBlockEachOrTwo) {
+  // What shapes of tests rely on: 8 and 16 leaves for each of 8 warps.
+  for (const int64_t num_units : {72, 136}) {
+    EXPECT_EQ(plan(num_units, 8192), (DecodePlan{DecodeMerge::parts, 0}));
+    EXPECT_EQ(plan(num_units, 33000), (DecodePlan{DecodeMerge::parts, 0}));
+  }
+  EXPECT_EQ(log2_leaves(8192 / kStepKeys, 16), 6);
+  EXPECT_EQ(log2_leaves(33000 / kStepKeys, 16), 7);
   EXPECT_EQ(plan(128, 4096), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(128, 131072), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(256, 8192), (DecodePlan{DecodeMerge::parts, 0}));

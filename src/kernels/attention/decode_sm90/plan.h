@@ -47,7 +47,8 @@ constexpr int log2_floor(int64_t x) {
 constexpr int least_log2_parts(const DecodeShape& shape, int64_t num_steps) {
   if (num_steps < 128) return 0;
   if (shape.has_waiting_room) return shape.num_units >= int64_t{3} * shape.num_sms ? 1 : 0;
-  // So many that no warp has more than two leaves, as states that wait in memory cost 5 % and more.
+  // So many that no warp of eight has more than two leaves: states that wait in memory cost 3 to 8
+  // %.
   if (shape.bits < 16 && num_steps < 512) return 1;
   const int wanted = log2_floor(num_steps / 64);
   return wanted < 3 ? wanted : (wanted + 3) / 2;
