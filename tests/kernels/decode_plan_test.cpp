@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
-#include <iterator>
+#include <algorithm>
 #include <vector>
 
 #include "kernels/attention/decode_sm90/plan.h"
@@ -11,22 +11,59 @@
 namespace tessera::kernels {
 namespace {
 
-TEST(DecodeLeaves, EveryStepIsInOneLeafInOrder) {
-  const int counts[] = {0, 1, 2, 15, 16, 17, 63, 64, 100, 255, 256, 1023, 1024, 5000, 4096};
-  for (int i = 0; i < 3 * static_cast<int>(std::size(counts)); ++i) {
-    const int num_steps = counts[i / 3];
-    const int log2 = log2_leaves(num_steps, 4 << i % 3);
-    EXPECT_EQ(leaf_begin(0, log2, num_steps), 0);
-    for (int leaf = 0; leaf < 1 << log2; ++leaf) {
-      EXPECT_LE(leaf_begin(leaf, log2, num_steps), leaf_begin(leaf + 1, log2, num_steps));
+// What a run of leaves reads is what its leaves read one after the other, and all leaves together
+// read every step once. Leaves are alike: none has more than a step more than it must.
+TEST(DecodeLeaves, EveryStepIsInOneLeaf) {
+  for (const int num_steps : {0, 1, 2, 7, 15, 16, 17, 63, 64, 100, 255, 256, 1023, 1024, 4099}) {
+    for (const int bits : {4, 8, 16}) {
+      for (const int log2_turns : {0, 2, 3}) {
+        const int log2 = log2_leaves(num_steps, bits);
+        const int log2_run = std::min(log2 - log2_turns, 5);
+        std::vector<int> times(static_cast<size_t>(num_steps), 0);
+        for (int first = 0; first < 1 << log2; first += std::max(1 << log2_run, 1)) {
+          const LeafRange run{first, 1 << log2_run};
+          const StepRange all = steps_of(run, log2, num_steps, log2_turns);
+          int step = all.begin;
+          for (int leaf = first; leaf < first + run.count; ++leaf) {
+            const StepRange it = steps_of({leaf, 1}, log2, num_steps, log2_turns);
+            EXPECT_EQ(it.log2_stride, all.log2_stride);
+            EXPECT_TRUE(it.begin == step || it.begin >= num_steps);
+            int count = 0;
+            for (; step < it.end; step += 1 << it.log2_stride) {
+              ++times[static_cast<size_t>(step)];
+              ++count;
+            }
+            EXPECT_LE(count, (num_steps >> log2) + 2);
+          }
+          EXPECT_GE(step, all.end);
+        }
+        EXPECT_EQ(times, std::vector<int>(static_cast<size_t>(num_steps), 1))
+            << num_steps << " " << bits << " " << log2_turns;
+      }
     }
-    EXPECT_EQ(leaf_begin(1 << log2, log2, num_steps), num_steps) << num_steps;
   }
+}
+
+TEST(DecodeLeaves, TurnsInterleave) {
+  // 16 leaves of 64 steps: two stretches, which eight leaves read by turns.
+  const StepRange first = steps_of({0, 1}, 4, 64, 3), second = steps_of({1, 1}, 4, 64, 3);
+  EXPECT_EQ(first.begin, 0);
+  EXPECT_EQ(first.end, 32);
+  EXPECT_EQ(first.log2_stride, 3);
+  EXPECT_EQ(second.begin, 32);
+  EXPECT_EQ(steps_of({2, 1}, 4, 64, 3).begin, 1);
+  EXPECT_EQ(steps_of({15, 1}, 4, 64, 3).begin, 39);
+  // Of 8 leaves a small block's four warps have two each, of the same turn.
+  EXPECT_EQ(steps_of({2, 2}, 3, 40, 3).log2_stride, 2);
 }
 
 TEST(DecodeLeaves, TheLongestSequenceDoesNotOverflow) {
   const int num_steps = (1 << 28) / kStepKeys;
-  EXPECT_EQ(leaf_begin(kMostLeaves, log2_leaves(num_steps, 8), num_steps), num_steps);
+  const int log2 = log2_leaves(num_steps, 8);
+  EXPECT_EQ(1 << log2, kMostLeaves);
+  for (const int log2_turns : {0, 3}) {
+    EXPECT_EQ(steps_of({kMostLeaves - 1, 1}, log2, num_steps, log2_turns).end, num_steps);
+  }
 }
 
 // Leaf i of a tree must be met at the same place whatever the number of warps: as the first of an
@@ -50,8 +87,40 @@ TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
   }
 }
 
+// Four queries a head of 64 or 128, which see all keys.
 DecodePlan plan(int64_t num_units, int64_t longest, int bits = 16) {
-  return plan_decode({num_units, longest, 132, bits, bits < 16, true, bits == 16});
+  return plan_decode({.num_units = num_units,
+                      .longest = longest,
+                      .num_sms = 132,
+                      .bits = bits,
+                      .log2_warps = 3,
+                      .log2_waiting = bits == 16 ? 5 : 3,
+                      .is_narrow = bits < 16,
+                      .has_clusters = true});
+}
+
+// Eight queries a head.
+DecodePlan plan_of_eight(int64_t num_units, int64_t longest, int bits = 16) {
+  return plan_decode({.num_units = num_units,
+                      .longest = longest,
+                      .num_sms = 132,
+                      .bits = bits,
+                      .log2_warps = 3,
+                      .log2_waiting = bits == 16 ? 3 : 0,
+                      .is_narrow = false,
+                      .has_clusters = true});
+}
+
+// Heads of 256, which have blocks of four warps, or 16 queries, which do not see all keys.
+DecodePlan plan_without_room(int64_t num_units, int64_t longest, int log2_warps) {
+  return plan_decode({.num_units = num_units,
+                      .longest = longest,
+                      .num_sms = 132,
+                      .bits = 16,
+                      .log2_warps = log2_warps,
+                      .log2_waiting = 0,
+                      .is_narrow = false,
+                      .has_clusters = false});
 }
 
 TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
@@ -59,6 +128,9 @@ TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
   EXPECT_EQ(plan(8, 1), few);
   EXPECT_EQ(plan(8, 1024), few);
   EXPECT_EQ(plan(8, 8192), few);
+  EXPECT_EQ(plan(16, 8192, 4), few);
+  // Sixteen clusters of eight do not fit side by side, which bytes feel and codes do not.
+  EXPECT_EQ(plan(16, 4096), (DecodePlan{DecodeMerge::parts, 2}));
 }
 
 TEST(DecodePlan, LongSequencesOfFewHeadsFillTheGpu) {
@@ -67,73 +139,102 @@ TEST(DecodePlan, LongSequencesOfFewHeadsFillTheGpu) {
   EXPECT_EQ(plan(64, 4096), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(32, 4096, 4), (DecodePlan{DecodeMerge::parts, 2}));
   EXPECT_EQ(plan(64, 4096, 4), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(8, 131072, 8), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
+  EXPECT_EQ(plan(8, int64_t{1} << 28, 8), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
 }
 
-TEST(DecodePlan, ManyShortSequencesTakeOneBlockEach) {
+TEST(DecodePlan, ShortSequencesTakeOneBlockEachAndVeryManyASmallOne) {
   EXPECT_EQ(plan(128, 1024), (DecodePlan{DecodeMerge::parts, 0}));
-  EXPECT_EQ(plan(1024, 1024), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(256, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
+  for (const int64_t num_units : {140, 1024}) {
+    EXPECT_EQ(plan(num_units, 1100), (DecodePlan{DecodeMerge::small, 0}));
+    EXPECT_EQ(plan_of_eight(num_units, 1100), (DecodePlan{DecodeMerge::small, 0}));
+  }
+  EXPECT_EQ(plan(280, 300, 4), (DecodePlan{DecodeMerge::small, 0}));
+  EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::small, 0}));
+  EXPECT_EQ(plan_of_eight(512, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
 }
 
-TEST(DecodePlan, VeryManyShortSequencesOfCodesTakeSmallBlocks) {
-  EXPECT_EQ(plan(512, 1024, 4), (DecodePlan{DecodeMerge::many_units, 0}));
-  EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::many_units, 0}));
-  EXPECT_EQ(plan_decode({512, 1024, 132, 4, false, true, false}),
-            (DecodePlan{DecodeMerge::parts, 0}));
+int log2_leaves_of(int64_t longest, int bits) {
+  return log2_leaves(static_cast<int>((longest + kStepKeys - 1) / kStepKeys), bits);
 }
 
-// A block whose warps have no leaf would still take a place on an SM.
-TEST(DecodePlan, WarpsHaveALeafOrTwo) {
-  EXPECT_EQ(plan(64, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
-  // What shapes of tests rely on: 16 leaves for 8 warps.
-  EXPECT_EQ(plan(72, 2100, 8), (DecodePlan{DecodeMerge::parts, 0}));
-  EXPECT_EQ(log2_leaves(66, 8), 4);
+int log2_warps_of(const DecodePlan& plan) {
+  const bool is_small = plan.merge == DecodeMerge::small || plan.merge == DecodeMerge::small_alone;
+  return plan.log2_parts + (is_small ? kLog2SmallWarps : 3);
+}
+
+// A block whose warps have no leaf would still take a place on an SM. More leaves than have a place
+// to wait would wait in memory.
+TEST(DecodePlan, WarpsHaveLeavesButNoMoreThanCanWait) {
   for (const int64_t num_units : {17, 40, 132, 264, 1000}) {
     for (int64_t longest = 1; longest < 200000; longest += 1000) {
       for (const int bits : {4, 8, 16}) {
-        const DecodePlan it = plan(num_units, longest, bits);
-        const int warps = it.log2_parts + (it.merge == DecodeMerge::many_units ? 2 : 3);
-        const auto num_steps = static_cast<int>((longest + kStepKeys - 1) / kStepKeys);
-        const int leaves = log2_leaves(num_steps, bits);
-        EXPECT_LE(warps, leaves) << num_units << " " << longest << " " << bits;
-        if (bits == 16) continue;
-        EXPECT_GE(warps + 1, leaves) << num_units << " " << longest << " " << bits;
+        const DecodePlan four = plan(num_units, longest, bits);
+        const DecodePlan eight = plan_of_eight(num_units, longest, bits);
+        const int leaves = log2_leaves_of(longest, bits);
+        EXPECT_LE(log2_warps_of(four), leaves) << num_units << " " << longest << " " << bits;
+        EXPECT_LE(log2_warps_of(eight), leaves) << num_units << " " << longest << " " << bits;
+        EXPECT_GE(log2_warps_of(four) + (bits == 16 ? 5 : 3), leaves)
+            << num_units << " " << longest << " " << bits;
+        // Eight queries of codes have no place; where they are short, parts would cost more.
+        const int room = bits == 16 ? 3 : longest < 4096 ? 1 : 0;
+        EXPECT_GE(log2_warps_of(eight) + room, leaves)
+            << num_units << " " << longest << " " << bits;
       }
     }
   }
 }
 
-TEST(DecodePlan, ManyLongSequencesTakeOneBlockEachOrTwo) {
-  // What shapes of tests rely on: 8 and 16 leaves for each of 8 warps.
-  for (const int64_t num_units : {72, 136}) {
-    EXPECT_EQ(plan(num_units, 8192), (DecodePlan{DecodeMerge::parts, 0}));
-    EXPECT_EQ(plan(num_units, 33000), (DecodePlan{DecodeMerge::parts, 0}));
-  }
-  EXPECT_EQ(log2_leaves(8192 / kStepKeys, 16), 6);
-  EXPECT_EQ(log2_leaves(33000 / kStepKeys, 16), 7);
-  EXPECT_EQ(plan(128, 4096), (DecodePlan{DecodeMerge::parts, 0}));
-  EXPECT_EQ(plan(128, 131072), (DecodePlan{DecodeMerge::parts, 0}));
+TEST(DecodePlan, SequencesTakeOneBlockEachOrTwoWhereStatesCanWait) {
   EXPECT_EQ(plan(256, 8192), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(64, 8192), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(512, 8192), (DecodePlan{DecodeMerge::pair, 1}));
-  EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(1024, 32768, 8), (DecodePlan{DecodeMerge::pair, 1}));
+}
+
+TEST(DecodePlan, LongSequencesTakeSmallBlocksThatHaveAnSmEach) {
+  EXPECT_EQ(plan(128, 4096), (DecodePlan{DecodeMerge::small, 0}));
+  EXPECT_EQ(plan(128, 32768), (DecodePlan{DecodeMerge::small, 0}));
+  EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::small_alone, 0}));
+  EXPECT_EQ(plan(32, 131072), (DecodePlan{DecodeMerge::small, 2}));
+  EXPECT_EQ(plan_of_eight(32, 131072), (DecodePlan{DecodeMerge::small, 2}));
+  EXPECT_EQ(plan_of_eight(128, 131072), (DecodePlan{DecodeMerge::pair, 1}));
+  // Too few of them would not have enough on its way.
+  EXPECT_EQ(plan(72, 32768), (DecodePlan{DecodeMerge::parts, 0}));
+}
+
+// Leaves of a warp that test shapes rely on.
+TEST(DecodePlan, TestShapesMeetEveryNumberOfLeaves) {
+  const auto leaves = [](const DecodePlan& plan, int64_t longest, int bits) {
+    return 1 << (log2_leaves_of(longest, bits) - log2_warps_of(plan));
+  };
+  EXPECT_EQ(leaves(plan(136, 8200), 8200, 16), 8);
+  EXPECT_EQ(leaves(plan_of_eight(72, 8192), 8192, 16), 8);
+  EXPECT_EQ(leaves(plan_of_eight(72, 33000), 33000, 16), 8);
+  EXPECT_EQ(leaves(plan(136, 33000), 33000, 16), 32);
+  EXPECT_EQ(plan(64, 33000), (DecodePlan{DecodeMerge::small, 1}));
+  EXPECT_EQ(leaves(plan(64, 33000), 33000, 16), 16);
+  EXPECT_EQ(leaves(plan(72, 2100, 8), 2100, 8), 2);
+  EXPECT_EQ(leaves(plan(280, 300, 4), 300, 4), 2);
+  for (const int bits : {4, 8}) {
+    EXPECT_EQ(leaves(plan(72, 4200, bits), 4200, bits), 4);
+    EXPECT_EQ(leaves(plan(72, 16400, bits), 16400, bits), 8);
+  }
+  EXPECT_EQ(plan_without_room(72, 2100, 2), (DecodePlan{DecodeMerge::parts, 3}));
 }
 
 TEST(DecodePlan, WithoutRoomForStatesLongSequencesAreCutHoweverMany) {
-  EXPECT_EQ(plan_decode({1024, 8192, 132, 16, false, true, false}),
-            (DecodePlan{DecodeMerge::parts, 2}));
-  EXPECT_EQ(plan_decode({1024, 32768, 132, 16, false, true, false}),
-            (DecodePlan{DecodeMerge::parts, 3}));
-  EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::pair, 1}));
-  EXPECT_EQ(plan(1024, 32768, 8), (DecodePlan{DecodeMerge::parts, 3}));
-  EXPECT_EQ(plan(8, int64_t{1} << 28), (DecodePlan{DecodeMerge::parts, 4}));
-  EXPECT_EQ(plan(8, 131072, 8), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
+  EXPECT_EQ(plan_without_room(1024, 8192, 3), (DecodePlan{DecodeMerge::parts, 3}));
+  EXPECT_EQ(plan_without_room(1024, 32768, 3), (DecodePlan{DecodeMerge::parts, 4}));
+  EXPECT_EQ(plan_without_room(1024, 32768, 2), (DecodePlan{DecodeMerge::parts, 4}));
+  EXPECT_EQ(plan_without_room(512, 1024, 2), (DecodePlan{DecodeMerge::parts, 2}));
 }
 
 TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
-  EXPECT_EQ(plan_decode({8, 1024, 132, 16, false, false, false}),
-            (DecodePlan{DecodeMerge::parts, 1}));
-  EXPECT_EQ(plan_decode({0, 0, 132, 16, false, false, false}).merge, DecodeMerge::parts);
+  EXPECT_EQ(plan_without_room(8, 1024, 3), (DecodePlan{DecodeMerge::parts, 1}));
+  EXPECT_EQ(plan_without_room(0, 0, 3).merge, DecodeMerge::parts);
 }
 
 // Blocks walk over their segments: together they meet every step of every head once, in order, and

@@ -353,13 +353,16 @@ struct DecodeWarp {
     }
   }
 
-  // Steps [begin, end) from nothing: a leaf of the tree.
-  __device__ __forceinline__ void take_leaf(int begin, int end, bool is_odd_leaf) {
+  // The run's steps from `begin` on, below `end`, from nothing: a leaf of the tree. Returns the
+  // step after them.
+  __device__ __forceinline__ int take_leaf(int begin, int end, bool is_odd_leaf) {
     is_odd = is_odd_leaf;
     clear();
+    int step = begin;
 #pragma unroll 1
-    for (int step = begin; step < end; ++step) take_step(step, step == begin);
+    for (; step < end; step = run.after(step, 1)) take_step(step, step == begin);
     finish_leaf();
+    return step;
   }
 
   // Sums over the lanes, and what bases and neighbours take off.

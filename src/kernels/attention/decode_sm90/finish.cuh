@@ -152,20 +152,13 @@ __device__ __forceinline__ TileState<Tile> load_part(const Sm90DecodeParams& p, 
 
 template <class Q, class Tile, int kParts>
 __device__ void fold_parts(const Sm90DecodeParams& p, const DecodeUnit& unit, int64_t first_part) {
-  constexpr int kAtOnce = std::min(kParts, 16);  // as many as fit in registers
   for_quads<Tile>(p, unit, [&](int row, int quad) {
-    TileState<Tile> total{};
-#pragma unroll 1
-    for (int first = 0; first < kParts; first += kAtOnce) {
-      TileState<Tile> states[kAtOnce];
-      TESSERA_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        states[i] = load_part<Tile>(p, (first_part + first + i) * Tile::kRows + row, quad);
-      }
-      const TileState<Tile> state = fold_all(states);
-      total = first == 0 ? state : fold(total, state);
+    TileState<Tile> states[kParts];
+    TESSERA_UNROLL
+    for (int i = 0; i < kParts; ++i) {
+      states[i] = load_part<Tile>(p, (first_part + i) * Tile::kRows + row, quad);
     }
-    store_quad<Q, Tile>(p, unit, row, quad, total);
+    store_quad<Q, Tile>(p, unit, row, quad, fold_all(states));
   });
 }
 
@@ -185,8 +178,7 @@ __device__ void finish_by_ticket(const Sm90DecodeParams& p, Sm90DecodeShared<Til
     case 2: return fold_parts<Q, Tile, 2>(p, unit, first_part);
     case 4: return fold_parts<Q, Tile, 4>(p, unit, first_part);
     case 8: return fold_parts<Q, Tile, 8>(p, unit, first_part);
-    case 16: return fold_parts<Q, Tile, 16>(p, unit, first_part);
-    default: return fold_parts<Q, Tile, 32>(p, unit, first_part);
+    default: return fold_parts<Q, Tile, 16>(p, unit, first_part);
   }
 }
 

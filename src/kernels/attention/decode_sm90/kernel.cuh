@@ -39,24 +39,27 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   int log2_leaves_here = log2_leaves(num_steps, Tile::K::kBits);
   // A short sequence takes fewer parts than were launched for the longest.
   const int log2_parts =
-      kCluster > 1 ? p.log2_parts : min(p.log2_parts, log2_leaves_here - Tile::kLog2Warps);
+      kCluster > 1 ? p.log2_parts : min(p.log2_parts, max(log2_leaves_here - Tile::kLog2Warps, 0));
   if (unit.part >> log2_parts != 0) return;
   // The plan sees to it, unless a sequence is longer than what it was told.
   if constexpr (Tile::kIsNarrow) {
-    log2_leaves_here = min(log2_leaves_here, log2_parts + Tile::kLog2Warps + 1);
+    log2_leaves_here =
+        min(log2_leaves_here, log2_parts + Tile::kLog2Warps + 1 + Tile::kSharedLevels);
   }
   const LeafRange mine =
       leaves_of(unit.part * Tile::kWarps + warp, log2_parts + Tile::kLog2Warps, log2_leaves_here);
   unit.has_pairs = Tile::kIsNarrow && mine.count == 2;
-  const auto step_of = [&](int leaf) {
-    return first_step + leaf_begin(leaf, log2_leaves_here, num_steps);
+  const auto steps_from = [&](const LeafRange& leaves) {
+    StepRange steps = steps_of(leaves, log2_leaves_here, num_steps, Tile::kLog2Turns);
+    steps.begin += first_step;
+    steps.end += first_step;
+    return steps;
   };
   const KeyRun run{.sequence = unit.sequence,
                    .kv_head = unit.kv_head,
                    .len = len,
                    .first_key = first_key,
-                   .begin = step_of(mine.first),
-                   .end = step_of(mine.first + mine.count)};
+                   .steps = steps_from(mine)};
   ring.start(run);
   if constexpr (Tile::K::kHasColumns) start_tail<Q>(p, shared, run, lane);
   tile::release_next(Sm90{});
@@ -68,14 +71,17 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
     w.clear();
   }
   WarpState<Tile> lowest, higher[kMostLevels];
-  int step = run.begin;
+  int step = run.steps.begin;
 #pragma unroll 1
   for (int i = 0; i < mine.count; ++i) {
-    const int end = step_of(mine.first + i + 1);
-    w.take_leaf(step, end, (mine.first + i) % 2 != 0);
-    step = end;
+    const LeafRange leaf{mine.first + i, 1};
+    step = w.take_leaf(step, steps_from(leaf).end, leaf.first % 2 != 0);
     if constexpr (Tile::kIsNarrow) {
-      if (unit.has_pairs && i == 0) leave_sums(w, warp);
+      if (mine.count > 1 && i % 2 == 0) leave_sums(w, warp);
+      if (mine.count > 2 && i % 2 != 0) {
+        fold_pair(w, warp);
+        fold_leaf(w, warp, i, mine.count, lowest, higher);
+      }
     } else if (mine.count > 1) {
       fold_leaf(w, warp, i, mine.count, lowest, higher);
     }

@@ -112,8 +112,12 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
   return p;
 }
 
+// So much shared memory that an SM takes one block.
+inline constexpr size_t kAloneOnSm = 120 * 1024;
+
 template <class Q, class Tile, int kCluster>
-void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Context& ctx) {
+void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Context& ctx,
+                   size_t least_shared_bytes = 0) {
   const unsigned parts = 1u << p.log2_parts;
   const auto units = static_cast<size_t>(args.q.size(0)) * p.num_row_groups * p.num_kv_heads;
   const bool needs_scratch = kCluster == 1 && parts > 1;
@@ -125,12 +129,13 @@ void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Co
   p.partial_o = static_cast<float4*>(scratch.data());
   p.partial_sums = reinterpret_cast<float4*>(static_cast<char*>(scratch.data()) + o_bytes);
   p.tickets = scratch.tickets();
-  const LaunchShape shape{.grid = dim3(parts, static_cast<unsigned>(p.num_kv_heads),
-                                       static_cast<unsigned>(args.q.size(0) * p.num_row_groups)),
-                          .block = dim3(Tile::kThreads),
-                          .shared_bytes = sizeof(Sm90DecodeShared<Tile>),
-                          .cluster = kCluster,
-                          .overlaps_previous = true};
+  const LaunchShape shape{
+      .grid = dim3(parts, static_cast<unsigned>(p.num_kv_heads),
+                   static_cast<unsigned>(args.q.size(0) * p.num_row_groups)),
+      .block = dim3(Tile::kThreads),
+      .shared_bytes = std::max(sizeof(Sm90DecodeShared<Tile>), least_shared_bytes),
+      .cluster = kCluster,
+      .overlaps_previous = true};
   launch(&attention_decode_sm90_kernel<Q, Tile, kCluster>, shape, p, ctx);
 }
 
@@ -158,8 +163,14 @@ void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAtte
     if (merge == DecodeMerge::few_units) {
       return launch_decode<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);
     }
-    if constexpr (Tile::kIsNarrow) {
-      if (merge == DecodeMerge::many_units) return launch_decode<Q, Small, 1>(p, args, ctx);
+    if constexpr (Format::kBits == 16) {
+      using Lean = DecodeTile<Format, Values, kD, kQueries, 4, false, true>;
+      if (merge == DecodeMerge::small) return launch_decode<Q, Lean, 1>(p, args, ctx);
+      if (merge == DecodeMerge::small_alone) {
+        return launch_decode<Q, Lean, 1>(p, args, ctx, kAloneOnSm);
+      }
+    } else if constexpr (Tile::kIsNarrow) {
+      if (merge == DecodeMerge::small) return launch_decode<Q, Small, 1>(p, args, ctx);
     }
   }
   launch_decode<Q, Tile, 1>(p, args, ctx);
@@ -175,14 +186,19 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   const bool is_general = !is_plain(args) || group > Tile::kRows;
   const bool is_narrow = kHasNarrow<Format, kD> && group <= 4 && !is_general;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
+  using Narrow = DecodeTile<Format, Values, kD, 4, kDecodeWarpsOf<kD>, false>;
+  const int log2_waiting = is_general  ? log2_waiting_leaves<General>(p.rows)
+                           : is_narrow ? log2_waiting_leaves<Narrow>(p.rows)
+                                       : log2_waiting_leaves<Tile>(p.rows);
   const DecodePlan plan = plan_decode(
       {.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
        .longest = std::min<int64_t>(longest_of(args), p.window + int64_t{kStepKeys} + p.q_len),
        .num_sms = device_info(args.q.device).num_sms,
        .bits = Format::kBits,
+       .log2_warps = Tile::kLog2Warps,
+       .log2_waiting = log2_waiting,
        .is_narrow = is_narrow,
-       .has_clusters = kHasClusters<Format, kD> && !is_general,
-       .has_waiting_room = Tile::kSharedLevels > 0 && !is_general});
+       .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
   if constexpr (kHasNarrow<Format, kD>) {

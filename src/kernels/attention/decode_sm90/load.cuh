@@ -44,46 +44,56 @@ __device__ inline int token_of(const Sm90DecodeParams& p, int query) {
 struct KeyRun {
   int sequence;
   int kv_head;
-  int len;         // of the sequence
-  int first_key;   // that a query sees
-  int begin, end;  // steps
+  int len;        // of the sequence
+  int first_key;  // that a query sees
+  StepRange steps;
+
+  // The step that comes `i` steps after `step`.
+  __device__ __forceinline__ int after(int step, int i) const {
+    return step + (i << steps.log2_stride);
+  }
 };
 
-// Where the pages of a run lie: each lane knows one box's, 32 ahead of the first in use. Without
-// pages all know the sequence's own.
+// Where the pages of a run lie: each lane knows one box's, of 16 steps ahead of the first in use.
+// Without pages all know the sequence's own.
 class PageCursor {
  public:
   __device__ void start(const Sm90DecodeParams& p, const KeyRun& run, int lane) {
-    base_ = 2 * run.begin;
-    end_ = min((run.len + kBoxKeys - 1) / kBoxKeys, 2 * run.end);
+    base_ = run.steps.begin;
+    log2_stride_ = run.steps.log2_stride;
+    end_ = min((run.len + kBoxKeys - 1) / kBoxKeys, 2 * run.steps.end);
     // A long box has both halves of a step in one page, which holds a key that is seen.
     first_ = p.has_long_boxes ? 2 * (run.first_key / kStepKeys) : run.first_key / kBoxKeys;
     pages_ = next_pages_ = run.sequence;
     table_ = p.page_table == nullptr ? nullptr : p.page_table + run.sequence * p.table_stride;
     if (table_ == nullptr) return;
-    pages_ = look_up(p, base_ + lane);
-    next_pages_ = look_up(p, base_ + 32 + lane);
+    pages_ = look_up(p, lane);
+    next_pages_ = look_up(p, 32 + lane);
   }
-  // Boxes are asked for in order. Every lane calls.
-  __device__ __forceinline__ void move_to(const Sm90DecodeParams& p, int box, int lane) {
-    if (box < base_ + 32) return;
-    base_ += 32;
+  // Steps are asked for in order. Every lane calls.
+  __device__ __forceinline__ void move_to(const Sm90DecodeParams& p, int step, int lane) {
+    const int next = base_ + (16 << log2_stride_);
+    if (step < next) return;
+    base_ = next;
     pages_ = next_pages_;
-    if (table_ != nullptr) next_pages_ = look_up(p, base_ + 32 + lane);
+    if (table_ != nullptr) next_pages_ = look_up(p, 32 + lane);
   }
-  __device__ __forceinline__ int page(int box) const {
-    return __shfl_sync(~0u, pages_, box - base_);
+  // Of one of a step's two boxes.
+  __device__ __forceinline__ int page(int step, int box) const {
+    return __shfl_sync(~0u, pages_, 2 * (step - base_ >> log2_stride_) + box);
   }
   // Whether a query sees keys there. Pages behind or before these may be another sequence's.
   __device__ __forceinline__ bool has(int box) const { return box >= first_ && box < end_; }
 
  private:
-  __device__ int look_up(const Sm90DecodeParams& p, int box) const {
+  // Of the i-th box from the first in use on.
+  __device__ int look_up(const Sm90DecodeParams& p, int i) const {
+    const int box = 2 * (base_ + (i / 2 << log2_stride_)) + i % 2;
     return has(box) ? table_[box >> p.log2_boxes_per_page] : 0;
   }
 
   const int32_t* table_;
-  int base_;  // whose page lane 0 knows
+  int base_, log2_stride_;  // the step whose first page lane 0 knows
   int first_, end_;
   int pages_, next_pages_;
 };
@@ -117,14 +127,16 @@ class StepRing {
     parity_ = 0;
     if constexpr (Tile::kIsJoint) {
 #pragma unroll 1
-      for (int i = 0; i < kDepth; ++i) load<true, true>(run.begin + i, i);
+      for (int i = 0; i < kDepth; ++i) load<true, true>(run.after(run.steps.begin, i), i);
     } else {
 #pragma unroll 1
       for (int i = 0; i + 1 < kDepth; i += 2) {
-        load<true, false>(run.begin + i / 2, i);
-        load<false, true>(run.begin + i / 2, i + 1);
+        load<true, false>(run.after(run.steps.begin, i / 2), i);
+        load<false, true>(run.after(run.steps.begin, i / 2), i + 1);
       }
-      if constexpr (kDepth % 2 != 0) load<true, false>(run.begin + kDepth / 2, kDepth - 1);
+      if constexpr (kDepth % 2 != 0) {
+        load<true, false>(run.after(run.steps.begin, kDepth / 2), kDepth - 1);
+      }
     }
   }
 
@@ -170,10 +182,10 @@ class StepRing {
   __device__ __forceinline__ void leave(int step) {
     __syncwarp();
     if constexpr (Tile::kIsJoint) {
-      load<true, true>(step + kDepth, slot_);
+      load<true, true>(run_.after(step, kDepth), slot_);
     } else {
       constexpr int kIndex = kDepth + (kAreValues ? 1 : 0);
-      load<kIndex % 2 == 0, kIndex % 2 != 0>(step + kIndex / 2, slot_);
+      load<kIndex % 2 == 0, kIndex % 2 != 0>(run_.after(step, kIndex / 2), slot_);
     }
     if (++slot_ == kDepth) {
       slot_ = 0;
@@ -184,15 +196,15 @@ class StepRing {
   // Keys of a step, its values, or both, into a slot.
   template <bool kKeys, bool kValues>
   __device__ __forceinline__ void load(int step, int slot) {
-    if (step >= run_.end) return;
+    if (step >= run_.steps.end) return;
     const int first = 2 * step;
-    if constexpr (kKeys) cursor_.move_to(p_, first, lane_);
+    if constexpr (kKeys) cursor_.move_to(p_, step, lane_);
     constexpr int kColumnBytes = kKeys && Tile::K::kHasColumns ? Tile::kKeyScaleBytes : 0;
     constexpr uint32_t kBoxBytes =
         ((kKeys ? 1 : 0) + (kValues ? 1 : 0)) * Tile::kBoxBytes +
         kBoxKeys * 2 * ((kKeys ? Tile::K::kNumScales : 0) + (kValues ? Tile::V::kNumScales : 0));
     const uint32_t barrier = full_ + 8 * slot;
-    const int page = cursor_.page(first);
+    const int page = cursor_.page(step, 0);
     if constexpr (Tile::kPanels == 1) {
       if (p_.has_long_boxes) {
         if (!tile::ptx::elect_sync()) return;
@@ -202,7 +214,7 @@ class StepRing {
         return;
       }
     }
-    const int second_page = cursor_.page(first + 1);
+    const int second_page = cursor_.page(step, 1);
     if (!tile::ptx::elect_sync()) return;
     const bool has_first = cursor_.has(first), has_second = cursor_.has(first + 1);
     tile::ptx::mbarrier_arrive_expect_tx(
@@ -276,7 +288,9 @@ class StepRing {
 template <class Q, class Tile>
 __device__ void start_tail(const Sm90DecodeParams& p, Sm90DecodeShared<Tile>& shared,
                            const KeyRun& run, int lane) {
-  if (run.begin == run.end || run.end * kStepKeys < run.len) return;
+  const int last = (run.len - 1) / kStepKeys;
+  const bool has_last = (last - run.steps.begin & (1 << run.steps.log2_stride) - 1) == 0;
+  if (run.len == 0 || last < run.steps.begin || last >= run.steps.end || !has_last) return;
   constexpr uint32_t kRowBytes = 2 * Tile::kD;
   const uint32_t barrier = tile::ptx::shared_address(&shared.tail_full);
   if (lane == 0) {

@@ -107,12 +107,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
                      .kv_head = segment.kv_head,
                      .len = len,
                      .first_key = 0,
-                     .begin = min(step_of(warp), last_step),
-                     .end = min(step_of(warp + 1), last_step)};
+                     .steps = {min(step_of(warp), last_step), min(step_of(warp + 1), last_step)}};
     ring.start(run);
     DecodeWarp<Q, Tile> w{p, ring, shared.decode, lane, run, 0};
     w.load_q();
-    w.take_leaf(run.begin, run.end, false);
+    w.take_leaf(run.steps.begin, run.steps.end, false);
     __syncthreads();  // the states lie where the rings were
     leave_state(w, warp, false);
     __syncthreads();

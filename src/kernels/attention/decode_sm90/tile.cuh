@@ -12,7 +12,8 @@ namespace tessera::kernels {
 
 // A row of kD elements lies in shared memory in panels of at most 128 bytes, as the copy engine
 // swizzles them. kQueries, 4 or a multiple of 8, are attended for at once.
-template <class K_, class V_, int kD_, int kQueries, int kWarps_, bool kIsGeneral_>
+template <class K_, class V_, int kD_, int kQueries, int kWarps_, bool kIsGeneral_,
+          bool kIsLean_ = false>
 struct DecodeTile {
   using K = K_;
   using V = V_;
@@ -26,10 +27,15 @@ struct DecodeTile {
   // half of the keys.
   static constexpr bool kIsNarrow = kQueries < 8;
   static constexpr int kBoxesOfLane = kIsNarrow ? 1 : 2;  // whose scores a lane has
+  // By how many leaves steps are taken by turns: codes of a head are few bytes and lie in one
+  // piece. (Where columns have scales no register is left for it.)
+  static constexpr int kLog2Turns = K::kBits == 16 || K::kHasColumns ? 0 : kD <= 128 ? 3 : 2;
   static constexpr int kWarps = kWarps_;
   static constexpr int kLog2Warps = std::countr_zero(static_cast<unsigned>(kWarps));
   static constexpr int kThreads = 32 * kWarps;
   static constexpr bool kIsGeneral = kIsGeneral_;
+  // Less on its way than the others have: long sequences stream faster so.
+  static constexpr bool kIsLean = kIsLean_;
   static constexpr int kRowBytes = kD * K::kBits / 8;
   static constexpr int kPanelBytes = kRowBytes % 128 == 0  ? 128
                                      : kRowBytes % 64 == 0 ? 64
@@ -62,16 +68,21 @@ struct DecodeTile {
   // registers where there are enough, of the next ones in shared memory. Rings leave no L1 cache
   // for more, and memory is far.
   static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
-  static constexpr int kSharedLevels =
-      kKeepsLowest && kTiles == 1 && !kHasOffset && kWarps == 8 ? 2 : 0;
-  static constexpr int kStateQuads = kD / 16 + 1;  // of a lane, references and sums with them
-  static constexpr int kWaitingBytes = kSharedLevels * kStateQuads * 32 * 16;
+  static constexpr int kSharedLevels = kIsGeneral || (kWarps < 8 && !kIsLean) ? 0
+                                       : kIsNarrow                   ? (K::kHasColumns ? 0 : 2)
+                                       : kKeepsLowest && kTiles == 1 ? 2
+                                                                     : 0;
+  // Of a lane, references, sums and offsets with them. Of four queries half of the lanes have some.
+  static constexpr int kStateQuads = kD / 16 + (kHasOffset ? 2 : 1);
+  static constexpr int kWaitingBytes = kSharedLevels * kStateQuads * (kIsNarrow ? 16 : 32) * 16;
   // Slots a warp has room for. Sixteen warps need fewer each, and L1 takes what they leave.
   static constexpr int kWarpBytes =
       kIsDense
           ? 9 * 1024
           : (220 * 1024 - kBlocksOnSm * kTailBytes) / std::max(kWarpsOnSm, kWarps) - kWaitingBytes;
-  static constexpr int kDepth = std::clamp(kWarpBytes / (kSlotBytes + kScaleBytes + 8), 2, 16);
+  static constexpr int kDepth =
+      kIsLean ? 16 * 1024 / kSlotBytes
+              : std::clamp(kWarpBytes / (kSlotBytes + kScaleBytes + 8), 2, 16);
 };
 
 }  // namespace tessera::kernels

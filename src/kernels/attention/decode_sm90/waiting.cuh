@@ -2,26 +2,39 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/attention/decode_sm90/decode_warp.cuh"
+#include "kernels/attention/decode_sm90/finish.cuh"
 
 namespace tessera::kernels {
 
-// A warp's states of higher levels of the tree in shared memory. Where four queries or fewer are
-// asked for, half of the lanes have none of them, and there is room for twice as many levels.
+inline constexpr int kMostLevels = 5;  // a warp has 32 leaves at most
+
+// Levels of the tree above the lowest whose states have a place in shared memory. Of four queries
+// or fewer half of the lanes have some, so that there is room for twice as many levels; narrow
+// tiles count on that already.
+template <class Tile>
+__host__ __device__ constexpr int shared_levels(int rows) {
+  return (!Tile::kIsNarrow && rows <= 4 ? 2 : 1) * Tile::kSharedLevels;
+}
+
+// How many leaves a warp can have, in powers of two, before it pays to cut: before a state waits in
+// memory, unless arithmetic takes more time than memory does.
+template <class Tile>
+constexpr int log2_waiting_leaves(int rows) {
+  if (Tile::kIsGeneral) return Tile::K::kBits == 16 ? 0 : kMostLevels;
+  return (Tile::kIsNarrow || Tile::kKeepsLowest ? 1 : 0) + shared_levels<Tile>(rows);
+}
+
+// A warp's states of higher levels of the tree in shared memory.
 template <class Tile>
 class WaitingStates {
  public:
   __device__ WaitingStates(Sm90DecodeShared<Tile>& shared, int warp, int lane, int rows)
-      : is_half_(rows <= 4), has_columns_(!is_half_ || lane % 4 < 2) {
+      : is_half_(Tile::kIsNarrow || rows <= 4), has_columns_(!is_half_ || lane % 4 < 2) {
     first_ = shared.waiting[warp] + (is_half_ ? lane / 4 * 2 + lane % 2 : lane);
   }
 
-  __device__ __forceinline__ int num_levels() const {
-    return is_half_ ? 2 * Tile::kSharedLevels : Tile::kSharedLevels;
-  }
-
   __device__ __forceinline__ void keep(const WarpState<Tile>& state, int level) const {
-    static_assert(!Tile::kHasOffset && Tile::kTiles == 1);
+    static_assert(Tile::kTiles == 1);
     if (!has_columns_) return;
     float4* to = place(level);
     TESSERA_UNROLL
@@ -31,6 +44,9 @@ class WaitingStates {
     }
     const float(&reference)[2] = state.reference[0], (&sum)[2] = state.sum[0];
     to[kSteps * pitch()] = {reference[0], reference[1], sum[0], sum[1]};
+    if constexpr (Tile::kHasOffset) {
+      to[(kSteps + 1) * pitch()] = {state.offset[0][0], state.offset[0][1], 0.0f, 0.0f};
+    }
   }
 
   __device__ __forceinline__ WarpState<Tile> kept(int level) const {
@@ -49,6 +65,11 @@ class WaitingStates {
     state.reference[0][1] = sums.y;
     state.sum[0][0] = sums.z;
     state.sum[0][1] = sums.w;
+    if constexpr (Tile::kHasOffset) {
+      const float4 offsets = from[(kSteps + 1) * pitch()];
+      state.offset[0][0] = offsets.x;
+      state.offset[0][1] = offsets.y;
+    }
     return state;
   }
 
@@ -63,18 +84,49 @@ class WaitingStates {
   float4* first_;
 };
 
+// Four queries: an odd leaf's state, in the second half of the columns, behind the even one's in
+// the first, whose sums lie in shared memory. The result is in the first half.
+template <class Q, class Tile>
+__device__ __forceinline__ void fold_pair(DecodeWarp<Q, Tile>& w, int warp) {
+  static_assert(Tile::kTiles == 1);
+  WarpState<Tile>& state = w.state;
+  __syncwarp();
+  Fold f[2];
+  TESSERA_UNROLL
+  for (int j = 0; j < 2; ++j) {
+    const int row = w.column() + j;
+    const float sum = w.shared.sum[warp][row];
+    f[j] = fold(w.shared.reference[warp][row], sum, state.reference[0][j], state.sum[0][j]);
+    state.reference[0][j] = f[j].reference;
+    state.sum[0][j] = f[j](sum, state.sum[0][j]);
+    if constexpr (Tile::kHasOffset) {
+      state.offset[0][j] = f[j](w.shared.offset[warp][row], state.offset[0][j]);
+    }
+  }
+  TESSERA_UNROLL
+  for (int d = 0; d < Tile::kD / 16; ++d) {
+    TESSERA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      float& o = state.o[0][d][i];
+      o = f[i % 2](o, __shfl_xor_sync(~0u, o, 2));
+    }
+  }
+  w.is_odd = false;
+  __syncwarp();
+}
+
 // The warp's state is of leaf `i` of `count`: it is folded behind the states of earlier leaves that
 // wait for it, and waits itself for later ones: of the lowest level in registers, of the next ones
 // in shared memory where the tile has room, of others in memory, which costs far more than its
-// bytes while keys and values stream. Codes of four queries need none of it: a warp has two leaves
-// at most, in the two halves of the columns.
-inline constexpr int kMostLevels = 5;  // a warp has 32 leaves at most
+// bytes while keys and values stream. Of codes of four queries it is a pair's state, folded before.
 template <class Q, class Tile>
 __device__ __forceinline__ void fold_leaf(DecodeWarp<Q, Tile>& w, int warp, int i, int count,
                                           WarpState<Tile>& lowest,
                                           WarpState<Tile> (&higher)[kMostLevels]) {
   int level = 0;
-  if constexpr (Tile::kKeepsLowest) {
+  if constexpr (Tile::kIsNarrow) {
+    level = 1;
+  } else if constexpr (Tile::kKeepsLowest) {
     if ((i & 1) == 0) {
       lowest = w.state;
       return;
@@ -85,7 +137,7 @@ __device__ __forceinline__ void fold_leaf(DecodeWarp<Q, Tile>& w, int warp, int 
   if constexpr (Tile::kSharedLevels > 0) {
     const WaitingStates<Tile> waiting(w.shared, warp, w.lane, w.p.rows);
 #pragma unroll 1
-    for (; level <= waiting.num_levels(); ++level) {
+    for (; level <= shared_levels<Tile>(w.p.rows); ++level) {
       if ((i >> level & 1) == 0) {
         if (i + 1 < count) waiting.keep(w.state, level);
         return;
@@ -93,9 +145,11 @@ __device__ __forceinline__ void fold_leaf(DecodeWarp<Q, Tile>& w, int warp, int 
       w.state.fold_behind(waiting.kept(level));
     }
   }
+  if constexpr (!Tile::kIsNarrow) {
 #pragma unroll 1
-  for (; i >> level & 1; ++level) w.state.fold_behind(higher[level]);
-  if (i + 1 < count) higher[level] = w.state;
+    for (; i >> level & 1; ++level) w.state.fold_behind(higher[level]);
+    if (i + 1 < count) higher[level] = w.state;
+  }
 }
 
 }  // namespace tessera::kernels
