@@ -209,6 +209,41 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
 
 }  // namespace
 
+// What waits where, and which blocks there are, on an H200. A cache of codes in one piece has room
+// for a multiple of 16 tokens, or the Hopper kernel declines it.
+std::vector<Shape> decode_plan_shapes() {
+  return {// Warps of 8 leaves, whose states wait for each other: of four queries and of more; small
+          // blocks of 32 and of 16.
+          shape_of({17, 0, 8200}, {32, 8}, 64,
+                   {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
+          shape_of({9, 0, 8192}, {40, 8}, 128,
+                   {{"page", 64}, {"pages", 200}, {"shared", 120}, {"lse", 1}}),
+          shape_of({9, 0, 33000}, {40, 8}, 64,
+                   {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
+          shape_of({17, 0, 33000}, {8, 8}, 64,
+                   {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
+          shape_of({8, 0, 33000}, {8, 8}, 128,
+                   {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
+          // Small blocks of many short sequences.
+          shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
+          shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
+          // Heads of 256, whose states do not wait.
+          shape_of({9, 0, 2100}, {8, 8}, 256, {{"longest", 1}, {"lens", 1}}),
+          // Codes: four leaves a warp, and eight.
+          shape_of({18, 0, 4208}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
+          shape_of({18, 0, 4208}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
+          shape_of({18, 0, 4208}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lse", 1}}),
+          shape_of({18, 0, 16400}, {4, 4}, 64,
+                   {{"k", 3}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lse", 1}}),
+          shape_of({18, 0, 16400}, {4, 4}, 64,
+                   {{"k", 5}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lens", 1}}),
+          // So many heads that warps have two leaves, in blocks of eight and of four.
+          shape_of({18, 0, 2112}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
+          shape_of({18, 0, 2112}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
+          shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 6}, {"tails", 18}, {"page", 32}}),
+          shape_of({70, 0, 304}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lens", 1}})};
+}
+
 std::vector<Shape> decode_test_shapes() {
   std::vector<Shape> shapes;
   for (const int64_t d : {64, 96, 128, 256}) {
@@ -236,37 +271,8 @@ std::vector<Shape> decode_test_shapes() {
                   shape_of({1, 0, 131072}, {2, 1}, 64, {{"page", 16}, {"lse", 1}}),
                   shape_of({1, 0, 131072}, {4, 1}, 128, {{"longest", 1}}),
                   shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 3}, {"longest", 1}}),
-                  shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 5}, {"lse", 1}}),
-                  // Warps of 8 leaves, whose states wait for each other: of four queries and of
-                  // more; small blocks of 32 and of 16.
-                  shape_of({17, 0, 8200}, {32, 8}, 64,
-                           {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
-                  shape_of({9, 0, 8192}, {40, 8}, 128,
-                           {{"page", 64}, {"pages", 200}, {"shared", 120}, {"lse", 1}}),
-                  shape_of({9, 0, 33000}, {40, 8}, 64,
-                           {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
-                  shape_of({17, 0, 33000}, {8, 8}, 64,
-                           {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
-                  shape_of({8, 0, 33000}, {8, 8}, 128,
-                           {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
-                  // Small blocks of many short sequences.
-                  shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
-                  shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
-                  // Heads of 256, whose states do not wait.
-                  shape_of({9, 0, 2100}, {8, 8}, 256, {{"longest", 1}, {"lens", 1}}),
-                  // Codes: four leaves a warp, and eight.
-                  shape_of({18, 0, 4200}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
-                  shape_of({18, 0, 4200}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
-                  shape_of({18, 0, 4200}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lse", 1}}),
-                  shape_of({18, 0, 16400}, {4, 4}, 64,
-                           {{"k", 3}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lse", 1}}),
-                  shape_of({18, 0, 16400}, {4, 4}, 64,
-                           {{"k", 5}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lens", 1}}),
-                  // So many heads that warps have two leaves, in blocks of eight and of four.
-                  shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
-                  shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
-                  shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 6}, {"tails", 18}, {"page", 32}}),
-                  shape_of({70, 0, 300}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lens", 1}})});
+                  shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 5}, {"lse", 1}})});
+  append(shapes, decode_plan_shapes());
   return shapes;
 }
 

@@ -150,7 +150,7 @@ TEST(DecodePlan, ShortSequencesTakeOneBlockEachAndVeryManyASmallOne) {
     EXPECT_EQ(plan(num_units, 1100), (DecodePlan{DecodeMerge::small, 0}));
     EXPECT_EQ(plan_of_eight(num_units, 1100), (DecodePlan{DecodeMerge::small, 0}));
   }
-  EXPECT_EQ(plan(280, 300, 4), (DecodePlan{DecodeMerge::small, 0}));
+  EXPECT_EQ(plan(280, 304, 4), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan_of_eight(512, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
 }
@@ -205,7 +205,7 @@ TEST(DecodePlan, LongSequencesTakeSmallBlocksThatHaveAnSmEach) {
   EXPECT_EQ(plan(72, 32768), (DecodePlan{DecodeMerge::parts, 0}));
 }
 
-// Leaves of a warp that test shapes rely on.
+// What shapes of tests rely on (decode_plan_shapes).
 TEST(DecodePlan, TestShapesMeetEveryNumberOfLeaves) {
   const auto leaves = [](const DecodePlan& plan, int64_t longest, int bits) {
     return 1 << (log2_leaves_of(longest, bits) - log2_warps_of(plan));
@@ -216,10 +216,10 @@ TEST(DecodePlan, TestShapesMeetEveryNumberOfLeaves) {
   EXPECT_EQ(leaves(plan(136, 33000), 33000, 16), 32);
   EXPECT_EQ(plan(64, 33000), (DecodePlan{DecodeMerge::small, 1}));
   EXPECT_EQ(leaves(plan(64, 33000), 33000, 16), 16);
-  EXPECT_EQ(leaves(plan(72, 2100, 8), 2100, 8), 2);
-  EXPECT_EQ(leaves(plan(280, 300, 4), 300, 4), 2);
+  EXPECT_EQ(leaves(plan(72, 2112, 8), 2112, 8), 2);
+  EXPECT_EQ(leaves(plan(280, 304, 4), 304, 4), 2);
   for (const int bits : {4, 8}) {
-    EXPECT_EQ(leaves(plan(72, 4200, bits), 4200, bits), 4);
+    EXPECT_EQ(leaves(plan(72, 4208, bits), 4208, bits), 4);
     EXPECT_EQ(leaves(plan(72, 16400, bits), 16400, bits), 8);
   }
   EXPECT_EQ(plan_without_room(72, 2100, 2), (DecodePlan{DecodeMerge::parts, 3}));

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -12,6 +13,7 @@
 
 #include "bench/instance.h"
 #include "bench/problem.h"
+#include "bench/problems/decode_shapes.h"
 #include "bench/verify.h"
 #include "core/cuda_check.h"
 #include "core/library.h"
@@ -102,7 +104,25 @@ class DecodeOnGpu : public testing::GpuTest {
     }
     return names;
   }
+
+  // Whether the Hopper kernel is among them, where there is one.
+  static bool is_taken_on_hopper(RowKey key, const Problem& sizes) {
+    if (device_info(cuda_device()).compute_capability != 90) return true;
+    const std::vector<std::string> rows = rows_that_take(key, sizes);
+    return std::any_of(rows.begin(), rows.end(), [](const std::string& row) {
+      return row.find("_sm90_") != std::string::npos;
+    });
+  }
 };
+
+// A shape that the kernel declines, for a stride perhaps, would test nothing of it.
+TEST_F(DecodeOnGpu, TakesTheShapesOfEveryPlanByTheHopperKernel) {
+  constexpr RowKey kKey{DType::bf16, DType::bf16};
+  for (const Shape& shape : bench::decode_plan_shapes()) {
+    EXPECT_TRUE(is_taken_on_hopper(kKey, maker().make(kKey, shape, Fill::none, 0)))
+        << bench::to_string(shape);
+  }
+}
 
 TEST_F(DecodeOnGpu, IsCloseToTheCpuForRandomCombinations) {
   constexpr int kNumShapes = 400;
@@ -138,10 +158,11 @@ TEST_F(DecodeOnGpu, GivesNanForAQueryThatIsNotFinite) {
   for (const int64_t stored : {0, 1, 3, 4, 5}) {
     for (const int64_t group : {4, 8}) {
       for (const float bad : {INFINITY, -INFINITY, NAN}) {
-        const Shape shape{{"batch", 2},    {"kv_len", 300}, {"heads", 2 * group},
+        const Shape shape{{"batch", 2},    {"kv_len", 304}, {"heads", 2 * group},
                           {"kv_heads", 2}, {"d", kDim},     {"k", stored}};
         SCOPED_TRACE(bench::to_string(shape) + " " + std::to_string(bad));
         const Problem problem = maker().make(kKey, shape, Fill::normal, 11);
+        EXPECT_TRUE(is_taken_on_hopper(kKey, problem));
         problem.operands[kQ].host.view().as<Bf16>()[kHead * kDim + 5] = from_float<Bf16>(bad);
         const bench::Reference reference(maker(), kKey, problem, int64_t{1} << 40);
         for (const std::string& row : rows_that_take(kKey, problem)) {
