@@ -85,6 +85,7 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
   p.log2_boxes_per_page =
       is_paged ? std::countr_zero(static_cast<uint64_t>(page_size / kBoxKeys)) : 0;
   p.box_mask = is_paged ? (1 << p.log2_boxes_per_page) - 1 : ~0;
+  p.longest = static_cast<int>(longest_of(args));
   p.tree = args.tree.as<int32_t>();
   if constexpr (Tile::K::kHasColumns) p.k_tail = tail_params(kv);
   if constexpr (Tile::V::kNumScales > 0) {
@@ -115,6 +116,18 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
 // So much shared memory that an SM takes one block.
 inline constexpr size_t kAloneOnSm = 120 * 1024;
 
+// What is asked for while the kernel before still runs: 128 KB an SM, of calls that read much.
+template <class Tile>
+void set_early(Sm90DecodeParams& p, int64_t num_units, int num_sms, bool is_alone) {
+  constexpr int64_t kLeastBytes = 32 << 20, kBytesOnSm = 128 << 10;
+  if (2 * num_units * p.longest * Tile::kRowBytes < kLeastBytes) return;
+  const int64_t blocks_on_sm = is_alone ? 1 : Tile::kBlocksOnSm;
+  const int64_t waiting = ((num_units << p.log2_parts) + num_sms - 1) / num_sms;
+  const int64_t step_bytes = 2 * Tile::kHalfBytes * Tile::kWarps * std::min(waiting, blocks_on_sm);
+  p.early_blocks = static_cast<unsigned>(num_sms * blocks_on_sm);
+  p.early_steps = static_cast<int>(std::max<int64_t>(kBytesOnSm / step_bytes, 1));
+}
+
 template <class Q, class Tile, int kCluster>
 void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Context& ctx,
                    size_t least_shared_bytes = 0) {
@@ -129,6 +142,10 @@ void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Co
   p.partial_o = static_cast<float4*>(scratch.data());
   p.partial_sums = reinterpret_cast<float4*>(static_cast<char*>(scratch.data()) + o_bytes);
   p.tickets = scratch.tickets();
+  if constexpr (kAsksEarly<Tile, kCluster>) {
+    set_early<Tile>(p, static_cast<int64_t>(units), device_info(args.q.device).num_sms,
+                    least_shared_bytes > 0);
+  }
   const LaunchShape shape{
       .grid = dim3(parts, static_cast<unsigned>(p.num_kv_heads),
                    static_cast<unsigned>(args.q.size(0) * p.num_row_groups)),
@@ -190,15 +207,15 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   const int log2_waiting = is_general  ? log2_waiting_leaves<General>(p.rows)
                            : is_narrow ? log2_waiting_leaves<Narrow>(p.rows)
                                        : log2_waiting_leaves<Tile>(p.rows);
-  const DecodePlan plan = plan_decode(
-      {.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
-       .longest = std::min<int64_t>(longest_of(args), p.window + int64_t{kStepKeys} + p.q_len),
-       .num_sms = device_info(args.q.device).num_sms,
-       .bits = Format::kBits,
-       .log2_warps = Tile::kLog2Warps,
-       .log2_waiting = log2_waiting,
-       .is_narrow = is_narrow,
-       .has_clusters = kHasClusters<Format, kD> && !is_general});
+  const DecodePlan plan =
+      plan_decode({.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
+                   .longest = std::min<int64_t>(p.longest, p.window + int64_t{kStepKeys} + p.q_len),
+                   .num_sms = device_info(args.q.device).num_sms,
+                   .bits = Format::kBits,
+                   .log2_warps = Tile::kLog2Warps,
+                   .log2_waiting = log2_waiting,
+                   .is_narrow = is_narrow,
+                   .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
   if constexpr (kHasNarrow<Format, kD>) {

@@ -116,6 +116,25 @@ class StepRing {
   // All that was loaded has been read: for another run.
   __device__ void reset() { init_barriers<true>(); }
 
+  // Asks L2 for the first steps of a run. Nothing comes of a page that does not exist.
+  __device__ void ask_early(const KeyRun& run) const {
+    if (!tile::ptx::elect_sync()) return;
+    const int32_t* table =
+        p_.page_table == nullptr ? nullptr : p_.page_table + run.sequence * p_.table_stride;
+    const int num_boxes = p_.has_long_boxes ? 1 : 2;  // of a step
+#pragma unroll 1
+    for (int i = 0; i < num_boxes * p_.early_steps; ++i) {
+      const int step = run.after(run.steps.begin, i / num_boxes);
+      const int box = 2 * step + i % num_boxes;
+      if (step >= run.steps.end || box * kBoxKeys >= run.len) return;
+      const int page =
+          table == nullptr ? run.sequence : __ldcg(&table[box >> p_.log2_boxes_per_page]);
+      const tile::ptx::Coord<5> at{{0, kBoxKeys * (box & p_.box_mask), 0, run.kv_head, page}};
+      tile::ptx::tensor_prefetch(&p_.k, at);
+      tile::ptx::tensor_prefetch(&p_.v, at);
+    }
+  }
+
   // Fills the ring with the first slots of a run.
   __device__ void start(const KeyRun& run) {
     run_ = run;

@@ -70,6 +70,11 @@ struct Sm90DecodeParams {
   int num_sequences;
   // Blocks that share the keys of one sequence and head, and where they leave what they found.
   int log2_parts;
+  int longest;  // no sequence has more keys
+  // The first blocks, which have a place while the kernel before still runs, ask L2 for so many
+  // steps of every warp.
+  unsigned early_blocks;
+  int early_steps;
   float4* partial_o;
   float4* partial_sums;  // reference, sum, offset
   uint32_t* tickets;  // one for every sequence, group of rows and head; 0 before and after a call

@@ -85,4 +85,9 @@ struct DecodeTile {
               : std::clamp(kWarpBytes / (kSlotBytes + kScaleBytes + 8), 2, 16);
 };
 
+// Where bytes are what is waited for: of four bits, and of few heads of short sequences, asking
+// costs more time than it saves.
+template <class Tile, int kCluster>
+inline constexpr bool kAsksEarly = Tile::K::kBits >= 8 && !Tile::kIsGeneral && kCluster <= 2;
+
 }  // namespace tessera::kernels
