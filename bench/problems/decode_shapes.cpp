@@ -213,7 +213,7 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
 // for a multiple of 16 tokens, or the Hopper kernel declines it.
 std::vector<Shape> decode_plan_shapes() {
   return {// Warps of 8 leaves, whose states wait for each other: of four queries and of more; small
-          // blocks of 32, pairs of them of 16 and of 8.
+          // blocks of 32 and of 16.
           shape_of({17, 0, 8200}, {32, 8}, 64,
                    {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
           shape_of({9, 0, 8192}, {40, 8}, 128,
@@ -224,8 +224,6 @@ std::vector<Shape> decode_plan_shapes() {
                    {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
           shape_of({8, 0, 33000}, {8, 8}, 128,
                    {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
-          shape_of({8, 0, 8200}, {40, 8}, 64,
-                   {{"page", 64}, {"pages", 200}, {"shared", 120}, {"lens", 1}}),
           // Small blocks of many short sequences.
           shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
           shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),

@@ -136,7 +136,7 @@ TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
 TEST(DecodePlan, LongSequencesOfFewHeadsFillTheGpu) {
   EXPECT_EQ(plan(8, 32768), (DecodePlan{DecodeMerge::parts, 4}));
   EXPECT_EQ(plan(32, 8192), (DecodePlan{DecodeMerge::parts, 2}));
-  EXPECT_EQ(plan(64, 1024), (DecodePlan{DecodeMerge::pair, 1}));
+  EXPECT_EQ(plan(64, 4096), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(32, 4096, 4), (DecodePlan{DecodeMerge::parts, 2}));
   EXPECT_EQ(plan(64, 4096, 4), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(8, 131072, 8), (DecodePlan{DecodeMerge::parts, kMostLog2Parts}));
@@ -160,8 +160,7 @@ int log2_leaves_of(int64_t longest, int bits) {
 }
 
 int log2_warps_of(const DecodePlan& plan) {
-  const bool is_small = plan.merge == DecodeMerge::small || plan.merge == DecodeMerge::small_pair ||
-                        plan.merge == DecodeMerge::small_alone;
+  const bool is_small = plan.merge == DecodeMerge::small || plan.merge == DecodeMerge::small_alone;
   return plan.log2_parts + (is_small ? kLog2SmallWarps : 3);
 }
 
@@ -189,13 +188,13 @@ TEST(DecodePlan, WarpsHaveLeavesButNoMoreThanCanWait) {
 
 TEST(DecodePlan, SequencesTakeOneBlockEachOrTwoWhereStatesCanWait) {
   EXPECT_EQ(plan(256, 8192), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(64, 8192), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(512, 8192), (DecodePlan{DecodeMerge::pair, 1}));
   EXPECT_EQ(plan(1024, 8192, 8), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(1024, 32768, 8), (DecodePlan{DecodeMerge::pair, 1}));
 }
 
 TEST(DecodePlan, LongSequencesTakeSmallBlocksThatHaveAnSmEach) {
-  EXPECT_EQ(plan(64, 4096), (DecodePlan{DecodeMerge::small_pair, 1}));
   EXPECT_EQ(plan(128, 4096), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan(128, 32768), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan(1024, 32768), (DecodePlan{DecodeMerge::small_alone, 0}));
@@ -215,10 +214,8 @@ TEST(DecodePlan, TestShapesMeetEveryNumberOfLeaves) {
   EXPECT_EQ(leaves(plan_of_eight(72, 8192), 8192, 16), 8);
   EXPECT_EQ(leaves(plan_of_eight(72, 33000), 33000, 16), 8);
   EXPECT_EQ(leaves(plan(136, 33000), 33000, 16), 32);
-  EXPECT_EQ(plan(64, 33000), (DecodePlan{DecodeMerge::small_pair, 1}));
+  EXPECT_EQ(plan(64, 33000), (DecodePlan{DecodeMerge::small, 1}));
   EXPECT_EQ(leaves(plan(64, 33000), 33000, 16), 16);
-  EXPECT_EQ(plan_of_eight(64, 8200), (DecodePlan{DecodeMerge::small_pair, 1}));
-  EXPECT_EQ(leaves(plan_of_eight(64, 8200), 8200, 16), 8);
   EXPECT_EQ(leaves(plan(72, 2112, 8), 2112, 8), 2);
   EXPECT_EQ(leaves(plan(280, 304, 4), 304, 4), 2);
   for (const int bits : {4, 8}) {

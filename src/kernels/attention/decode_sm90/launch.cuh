@@ -183,7 +183,6 @@ void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAtte
     if constexpr (Format::kBits == 16) {
       using Lean = DecodeTile<Format, Values, kD, kQueries, 4, false, true>;
       if (merge == DecodeMerge::small) return launch_decode<Q, Lean, 1>(p, args, ctx);
-      if (merge == DecodeMerge::small_pair) return launch_decode<Q, Lean, 2>(p, args, ctx);
       if (merge == DecodeMerge::small_alone) {
         return launch_decode<Q, Lean, 1>(p, args, ctx, kAloneOnSm);
       }

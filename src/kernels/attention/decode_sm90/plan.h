@@ -27,8 +27,7 @@ enum class DecodeMerge : uint8_t {
   pair,        // clusters of two blocks
   few_units,   // clusters of eight small blocks, of 4 warps
   small,       // small blocks, as in `parts`
-  small_pair,  // clusters of two of them
-  small_alone  // small blocks, one on an SM
+  small_alone  // the same, one on an SM
 };
 
 struct DecodePlan {
@@ -75,11 +74,9 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
   if (is_16_bit && shape.has_clusters && log2 - filling - kLog2SmallWarps <= shape.log2_waiting) {
     // Long sequences stream faster with less on its way, as long as most SMs have a block.
     const int64_t num_blocks = shape.num_units << filling;
-    const bool is_one_wave = num_blocks <= shape.num_sms;
-    const int64_t least_steps = is_one_wave && filling <= 1 ? 128 : int64_t{512} << filling;
-    if (num_steps >= least_steps && 4 * num_blocks >= int64_t{3} * shape.num_sms) {
-      if (!is_one_wave) return {DecodeMerge::small_alone, filling};
-      return {filling == 1 ? DecodeMerge::small_pair : DecodeMerge::small, filling};
+    const int64_t least_steps = shape.num_units <= shape.num_sms && filling == 0 ? 128 : 512;
+    if (num_steps >> filling >= least_steps && 4 * num_blocks >= int64_t{3} * shape.num_sms) {
+      return {num_blocks > shape.num_sms ? DecodeMerge::small_alone : DecodeMerge::small, filling};
     }
   }
   const int log2_parts = std::min({std::max(filling, least_log2_parts(shape, num_steps, log2)),
