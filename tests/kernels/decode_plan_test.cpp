@@ -88,39 +88,36 @@ TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
 }
 
 // Four queries a head of 64 or 128, which see all keys.
+DecodeShape four_queries(int64_t num_units, int64_t longest, int bits) {
+  return {.num_units = num_units,
+          .longest = longest,
+          .num_sms = 132,
+          .bits = bits,
+          .log2_warps = 3,
+          .log2_waiting = bits == 16 ? 5 : 3,
+          .is_narrow = bits < 16,
+          .has_clusters = true};
+}
+
 DecodePlan plan(int64_t num_units, int64_t longest, int bits = 16) {
-  return plan_decode({.num_units = num_units,
-                      .longest = longest,
-                      .num_sms = 132,
-                      .bits = bits,
-                      .log2_warps = 3,
-                      .log2_waiting = bits == 16 ? 5 : 3,
-                      .is_narrow = bits < 16,
-                      .has_clusters = true});
+  return plan_decode(four_queries(num_units, longest, bits));
 }
 
 // Eight queries a head.
 DecodePlan plan_of_eight(int64_t num_units, int64_t longest, int bits = 16) {
-  return plan_decode({.num_units = num_units,
-                      .longest = longest,
-                      .num_sms = 132,
-                      .bits = bits,
-                      .log2_warps = 3,
-                      .log2_waiting = bits == 16 ? 3 : 0,
-                      .is_narrow = false,
-                      .has_clusters = true});
+  DecodeShape shape = four_queries(num_units, longest, bits);
+  shape.log2_waiting = bits == 16 ? 3 : 0;
+  shape.is_narrow = false;
+  return plan_decode(shape);
 }
 
 // Heads of 256, which have blocks of four warps, or 16 queries, which do not see all keys.
 DecodePlan plan_without_room(int64_t num_units, int64_t longest, int log2_warps) {
-  return plan_decode({.num_units = num_units,
-                      .longest = longest,
-                      .num_sms = 132,
-                      .bits = 16,
-                      .log2_warps = log2_warps,
-                      .log2_waiting = 0,
-                      .is_narrow = false,
-                      .has_clusters = false});
+  DecodeShape shape = four_queries(num_units, longest, 16);
+  shape.log2_warps = log2_warps;
+  shape.log2_waiting = 0;
+  shape.has_clusters = false;
+  return plan_decode(shape);
 }
 
 TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
