@@ -234,6 +234,16 @@ TEST(DecodePlan, WithoutClustersEverythingGoesThroughMemory) {
   EXPECT_EQ(plan_without_room(0, 0, 3).merge, DecodeMerge::parts);
 }
 
+TEST(DecodeEarly, CallsThatReadMuchAskFor128KbAnSm) {
+  constexpr int64_t kMegabyte = 1 << 20, kStep = 64 << 10;
+  EXPECT_EQ(plan_early(32 * kMegabyte - 1, 128, kStep, 132, 2), DecodeEarly{});
+  // A block an SM: as many as have a place, and two steps, of which one would be 64 KB.
+  EXPECT_EQ(plan_early(32 * kMegabyte, 128, kStep, 132, 2), (DecodeEarly{264, 2}));
+  EXPECT_EQ(plan_early(64 * kMegabyte, 133, kStep, 132, 2), (DecodeEarly{264, 1}));
+  EXPECT_EQ(plan_early(64 * kMegabyte, 1000, kStep, 132, 1), (DecodeEarly{132, 2}));
+  EXPECT_EQ(plan_early(64 * kMegabyte, 1000, 4 * kStep, 132, 1), (DecodeEarly{132, 1}));
+}
+
 // Blocks walk over their segments: together they meet every step of every head once, in order, and
 // each head knows the blocks that share it.
 TEST(DecodeStream, EveryStepHasOneBlock) {

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
     // While the kernel before still runs: what is read of its results may be old, and is no more
     // than a hint.
     const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    if (block < p.early_blocks) {
+    if (block < static_cast<unsigned>(p.early.num_blocks)) {
       const Share hint(p, unit.part, warp, min(__ldcg(seq_len), p.longest));
       if (unit.part >> hint.log2_parts == 0) ring.ask_early(hint.run(unit));
     }

@@ -116,18 +116,6 @@ Sm90DecodeParams decode_params(const DecodeAttentionArgs& args) {
 // So much shared memory that an SM takes one block.
 inline constexpr size_t kAloneOnSm = 120 * 1024;
 
-// What is asked for while the kernel before still runs: 128 KB an SM, of calls that read much.
-template <class Tile>
-void set_early(Sm90DecodeParams& p, int64_t num_units, int num_sms, bool is_alone) {
-  constexpr int64_t kLeastBytes = 32 << 20, kBytesOnSm = 128 << 10;
-  if (2 * num_units * p.longest * Tile::kRowBytes < kLeastBytes) return;
-  const int64_t blocks_on_sm = is_alone ? 1 : Tile::kBlocksOnSm;
-  const int64_t waiting = ((num_units << p.log2_parts) + num_sms - 1) / num_sms;
-  const int64_t step_bytes = 2 * Tile::kHalfBytes * Tile::kWarps * std::min(waiting, blocks_on_sm);
-  p.early_blocks = static_cast<unsigned>(num_sms * blocks_on_sm);
-  p.early_steps = static_cast<int>(std::max<int64_t>(kBytesOnSm / step_bytes, 1));
-}
-
 template <class Q, class Tile, int kCluster>
 void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Context& ctx,
                    size_t least_shared_bytes = 0) {
@@ -143,8 +131,10 @@ void launch_decode(Sm90DecodeParams p, const DecodeAttentionArgs& args, const Co
   p.partial_sums = reinterpret_cast<float4*>(static_cast<char*>(scratch.data()) + o_bytes);
   p.tickets = scratch.tickets();
   if constexpr (kAsksEarly<Tile, kCluster>) {
-    set_early<Tile>(p, static_cast<int64_t>(units), device_info(args.q.device).num_sms,
-                    least_shared_bytes > 0);
+    const auto num_units = static_cast<int64_t>(units);
+    p.early = plan_early(2 * num_units * p.longest * Tile::kRowBytes, num_units << p.log2_parts,
+                         2 * Tile::kHalfBytes * Tile::kWarps, device_info(args.q.device).num_sms,
+                         least_shared_bytes > 0 ? 1 : Tile::kBlocksOnSm);
   }
   const LaunchShape shape{
       .grid = dim3(parts, static_cast<unsigned>(p.num_kv_heads),

@@ -123,7 +123,7 @@ class StepRing {
         p_.page_table == nullptr ? nullptr : p_.page_table + run.sequence * p_.table_stride;
     const int num_boxes = p_.has_long_boxes ? 1 : 2;  // of a step
 #pragma unroll 1
-    for (int i = 0; i < num_boxes * p_.early_steps; ++i) {
+    for (int i = 0; i < num_boxes * p_.early.num_steps; ++i) {
       const int step = run.after(run.steps.begin, i / num_boxes);
       const int box = 2 * step + i % num_boxes;
       if (step >= run.steps.end || box * kBoxKeys >= run.len) return;

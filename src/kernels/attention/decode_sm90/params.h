@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/attention/decode_sm90/plan.h"
 #include "kernels/attention/params.h"
 
 namespace tessera::kernels {
@@ -71,10 +72,7 @@ struct Sm90DecodeParams {
   // Blocks that share the keys of one sequence and head, and where they leave what they found.
   int log2_parts;
   int longest;  // no sequence has more keys
-  // The first blocks, which have a place while the kernel before still runs, ask L2 for so many
-  // steps of every warp.
-  unsigned early_blocks;
-  int early_steps;
+  DecodeEarly early;
   float4* partial_o;
   float4* partial_sums;  // reference, sum, offset
   uint32_t* tickets;  // one for every sequence, group of rows and head; 0 before and after a call

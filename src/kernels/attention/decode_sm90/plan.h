@@ -85,4 +85,22 @@ constexpr DecodePlan plan_decode(const DecodeShape& shape) {
   return {DecodeMerge::parts, log2_parts};
 }
 
+// What is asked of L2 while the kernel before still runs.
+struct DecodeEarly {
+  int num_blocks = 0;  // the first ones, which have a place by then
+  int num_steps = 0;   // of every warp
+
+  bool operator==(const DecodeEarly&) const = default;
+};
+
+// 128 KB an SM, of calls that read much. `step_bytes`: a step of all warps of a block.
+constexpr DecodeEarly plan_early(int64_t bytes, int64_t num_blocks, int64_t step_bytes, int num_sms,
+                                 int blocks_on_sm) {
+  constexpr int64_t kLeastBytes = 32 << 20, kBytesOnSm = 128 << 10;
+  if (bytes < kLeastBytes) return {};
+  const int64_t at_once = std::min<int64_t>((num_blocks + num_sms - 1) / num_sms, blocks_on_sm);
+  return {num_sms * blocks_on_sm,
+          static_cast<int>(std::max<int64_t>(kBytesOnSm / (step_bytes * at_once), 1))};
+}
+
 }  // namespace tessera::kernels

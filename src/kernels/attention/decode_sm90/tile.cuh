@@ -68,10 +68,9 @@ struct DecodeTile {
   // registers where there are enough, of the next ones in shared memory. Rings leave no L1 cache
   // for more, and memory is far.
   static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
-  static constexpr int kSharedLevels = kIsGeneral || (kWarps < 8 && !kIsLean) ? 0
-                                       : kIsNarrow                   ? (K::kHasColumns ? 0 : 2)
-                                       : kKeepsLowest && kTiles == 1 ? 2
-                                                                     : 0;
+  static constexpr bool kHasWaitingRoom =
+      !kIsGeneral && (kWarps == 8 || kIsLean) && (kIsNarrow ? !K::kHasColumns : kKeepsLowest);
+  static constexpr int kSharedLevels = kHasWaitingRoom ? 2 : 0;
   // Of a lane, references, sums and offsets with them. Of four queries half of the lanes have some.
   static constexpr int kStateQuads = kD / 16 + (kHasOffset ? 2 : 1);
   static constexpr int kWaitingBytes = kSharedLevels * kStateQuads * (kIsNarrow ? 16 : 32) * 16;
