@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT
 #include "bench/problems/decode_shapes.h"
 
+#include <cmath>
 #include <initializer_list>
+#include <random>
 
 #include "bench/problems/decode_layout.h"
 #include "tessera/ops/kv_cache.h"
@@ -165,6 +167,28 @@ std::vector<Shape> llama8b_shapes(int64_t most_bytes) {
   return shapes;
 }
 
+// Batches of 1 to 200, 100 to 60,000 tokens, 8 to 64 heads over 1 to 16: sizes between the powers
+// of two that plans could be tuned to. Batches and lengths are drawn evenly on a logarithmic scale.
+std::vector<Shape> random_shapes(size_t count, int64_t most_bytes) {
+  std::mt19937_64 bits(2024);
+  const auto uniform = [&] { return static_cast<double>(bits() >> 11) * 0x1p-53; };
+  const auto log_uniform = [&](double low, double high) {
+    return std::llround(low * std::pow(high / low, uniform()));
+  };
+  const auto pick = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(uniform() * static_cast<double>(high - low + 1));
+  };
+  std::vector<Shape> shapes;
+  while (shapes.size() < count) {
+    const int64_t batch = log_uniform(1, 200), kv_len = log_uniform(100, 60000);
+    const int64_t kv_heads = pick(1, 16);
+    const int64_t group = pick((8 + kv_heads - 1) / kv_heads, 64 / kv_heads);
+    if (4 * batch * kv_len * kv_heads * kDim > most_bytes) continue;
+    shapes.push_back(shape_of({batch, 0, kv_len}, {group * kv_heads, kv_heads}, kDim));
+  }
+  return shapes;
+}
+
 // Beside the same keys in one piece.
 std::vector<Shape> paged_shapes() {
   std::vector<Shape> shapes;
@@ -214,19 +238,27 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
 std::vector<Shape> decode_plan_shapes() {
   return {// Warps of 8 leaves, whose states wait for each other: of four queries and of more; small
           // blocks of 32 and of 16.
-          shape_of({17, 0, 8200}, {32, 8}, 64,
-                   {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
-          shape_of({9, 0, 8192}, {40, 8}, 128,
-                   {{"page", 64}, {"pages", 200}, {"shared", 120}, {"lse", 1}}),
-          shape_of({9, 0, 33000}, {40, 8}, 64,
-                   {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
-          shape_of({17, 0, 33000}, {8, 8}, 64,
+          shape_of({27, 0, 8200}, {32, 8}, 64,
+                   {{"page", 64}, {"pages", 400}, {"shared", 120}, {"lens", 1}}),
+          shape_of({15, 0, 8192}, {40, 8}, 128,
+                   {{"page", 64}, {"pages", 260}, {"shared", 120}, {"lse", 1}}),
+          shape_of({11, 0, 33000}, {40, 8}, 64,
+                   {{"page", 64}, {"pages", 700}, {"shared", 500}, {"lens", 1}}),
+          shape_of({14, 0, 33000}, {8, 8}, 64,
                    {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
           shape_of({8, 0, 33000}, {8, 8}, 128,
                    {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
           // Small blocks of many short sequences.
           shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
           shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
+          // More than eight queries a head: blocks of sixteen, with eight leaves a warp, in pairs
+          // and in small blocks; blocks of eight.
+          shape_of({16, 0, 8200}, {96, 8}, 128,
+                   {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
+          shape_of({12, 0, 2100}, {96, 8}, 64, {{"longest", 1}, {"lens", 1}, {"lse", 1}}),
+          shape_of({10, 0, 1100}, {192, 8}, 128, {{"page", 16}, {"lens", 1}}),
+          shape_of({20, 0, 300}, {96, 8}, 64, {{"page", 16}, {"sinks", 1}, {"lens", 1}}),
+          shape_of({8, 0, 300}, {192, 8}, 64, {{"lens", 1}, {"lse", 1}}),
           // Heads of 256, whose states do not wait.
           shape_of({9, 0, 2100}, {8, 8}, 256, {{"longest", 1}, {"lens", 1}}),
           // Codes: four leaves a warp, and eight.
@@ -281,6 +313,7 @@ std::vector<Workload> decode_workloads() {
   const Shape reference = shape_of({8, 0, 4096}, kLlama, kDim);
   return {
       {"decode/llama8b", llama8b_shapes(24 * kGigabyte)},
+      {"decode/random", random_shapes(60, 24 * kGigabyte)},
       {"decode/paged", paged_shapes()},
       {"decode/formats",
        stored_shapes(llama8b_shapes(4 * kGigabyte),

@@ -18,7 +18,7 @@ TEST(DecodeLeaves, EveryStepIsInOneLeaf) {
     for (const int bits : {4, 8, 16}) {
       for (const int log2_turns : {0, 2, 3}) {
         const int log2 = log2_leaves(num_steps, bits);
-        const int log2_run = std::min(log2 - log2_turns, 5);
+        const int log2_run = std::clamp(log2 - log2_turns, 0, 5);
         std::vector<int> times(static_cast<size_t>(num_steps), 0);
         for (int first = 0; first < 1 << log2; first += std::max(1 << log2_run, 1)) {
           const LeafRange run{first, 1 << log2_run};
@@ -91,6 +91,8 @@ TEST(DecodeLeaves, WarpsShareATreeInAlignedRuns) {
 DecodeShape four_queries(int64_t num_units, int64_t longest, int bits) {
   return {.num_units = num_units,
           .longest = longest,
+          .num_queries = 4,
+          .row_bytes = 128 * bits / 8,
           .num_sms = 132,
           .bits = bits,
           .log2_warps = 3,
@@ -106,8 +108,18 @@ DecodePlan plan(int64_t num_units, int64_t longest, int bits = 16) {
 // Eight queries a head.
 DecodePlan plan_of_eight(int64_t num_units, int64_t longest, int bits = 16) {
   DecodeShape shape = four_queries(num_units, longest, bits);
+  shape.num_queries = 8;
   shape.log2_waiting = bits == 16 ? 3 : 0;
   shape.is_narrow = false;
+  return plan_decode(shape);
+}
+
+// Queries of one token over keys in 16 bits; `num_heads` counts heads of keys of all sequences.
+DecodePlan plan_of(int64_t num_heads, int64_t longest, int num_queries, int head_dim) {
+  DecodeShape shape = four_queries(num_heads * ((num_queries + 7) / 8), longest, 16);
+  shape.num_queries = num_queries;
+  shape.row_bytes = 2 * head_dim;
+  shape.log2_waiting = num_queries <= 4 ? 5 : 3;
   return plan_decode(shape);
 }
 
@@ -122,10 +134,11 @@ DecodePlan plan_without_room(int64_t num_units, int64_t longest, int log2_warps)
 
 TEST(DecodePlan, FewHeadsOfShortSequencesFoldOverClusters) {
   const DecodePlan few{DecodeMerge::few_units, kFewUnitsLog2Parts};
-  EXPECT_EQ(plan(8, 1), few);
   EXPECT_EQ(plan(8, 1024), few);
-  EXPECT_EQ(plan(8, 8192), few);
+  EXPECT_EQ(plan(8, 4096), few);
   EXPECT_EQ(plan(16, 8192, 4), few);
+  // A handful of steps is not worth eight blocks.
+  EXPECT_EQ(plan(8, 1).merge, DecodeMerge::small);
   // Sixteen clusters of eight do not fit side by side, which bytes feel and codes do not.
   EXPECT_EQ(plan(16, 4096), (DecodePlan{DecodeMerge::parts, 2}));
 }
@@ -143,10 +156,8 @@ TEST(DecodePlan, LongSequencesOfFewHeadsFillTheGpu) {
 TEST(DecodePlan, ShortSequencesTakeOneBlockEachAndVeryManyASmallOne) {
   EXPECT_EQ(plan(128, 1024), (DecodePlan{DecodeMerge::parts, 0}));
   EXPECT_EQ(plan(256, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
-  for (const int64_t num_units : {140, 1024}) {
-    EXPECT_EQ(plan(num_units, 1100), (DecodePlan{DecodeMerge::small, 0}));
-    EXPECT_EQ(plan_of_eight(num_units, 1100), (DecodePlan{DecodeMerge::small, 0}));
-  }
+  EXPECT_EQ(plan(1024, 1100), (DecodePlan{DecodeMerge::small, 0}));
+  EXPECT_EQ(plan_of_eight(1024, 1100), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan(280, 304, 4), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan(1024, 1024, 8), (DecodePlan{DecodeMerge::small, 0}));
   EXPECT_EQ(plan_of_eight(512, 1024, 4), (DecodePlan{DecodeMerge::parts, 0}));
@@ -157,8 +168,8 @@ int log2_leaves_of(int64_t longest, int bits) {
 }
 
 int log2_warps_of(const DecodePlan& plan) {
-  const bool is_small = plan.merge == DecodeMerge::small || plan.merge == DecodeMerge::small_alone;
-  return plan.log2_parts + (is_small ? kLog2SmallWarps : 3);
+  const bool is_large = plan.merge == DecodeMerge::parts || plan.merge == DecodeMerge::pair;
+  return plan.log2_parts + (is_large ? 3 : kLog2SmallWarps);
 }
 
 // A block whose warps have no leaf would still take a place on an SM. More leaves than have a place
@@ -198,8 +209,30 @@ TEST(DecodePlan, LongSequencesTakeSmallBlocksThatHaveAnSmEach) {
   EXPECT_EQ(plan(32, 131072), (DecodePlan{DecodeMerge::small, 2}));
   EXPECT_EQ(plan_of_eight(32, 131072), (DecodePlan{DecodeMerge::small, 2}));
   EXPECT_EQ(plan_of_eight(128, 131072), (DecodePlan{DecodeMerge::pair, 1}));
-  // Too few of them would not have enough on its way.
-  EXPECT_EQ(plan(72, 32768), (DecodePlan{DecodeMerge::parts, 0}));
+}
+
+// Between the powers of two the model decides. Of 72 or 80 blocks some would share a port to memory
+// and end late; 40 have a port each, and several waves even out.
+TEST(DecodePlan, BlocksShareTheGpuEvenly) {
+  EXPECT_EQ(plan(72, 32768), (DecodePlan{DecodeMerge::parts, 3}));
+  EXPECT_EQ(plan(80, 4289), (DecodePlan{DecodeMerge::parts, 2}));
+  EXPECT_EQ(plan(39, 6334), (DecodePlan{DecodeMerge::parts, 0}));
+  EXPECT_EQ(plan(40, 3196), (DecodePlan{DecodeMerge::parts, 0}));
+  for (const int64_t num_units : {1, 39, 140, 700}) {
+    for (const int64_t longest : {100, 3000, 60000}) {
+      const DecodeShape shape = four_queries(num_units, longest, 16);
+      const float us = cost_of(shape, plan_decode(shape));
+      EXPECT_LE(us, 1.05f * cost_of(shape, plan_by_rules(shape)));
+      EXPECT_LE(us, 1.05f * cost_of(shape, {DecodeMerge::parts, 0}));
+    }
+  }
+}
+
+// More than eight queries a head are sixteen in a block, or groups of eight that read keys again.
+TEST(DecodePlan, ManyQueriesTakeWideBlocks) {
+  EXPECT_EQ(plan_of(40, 3046, 12, 128).num_queries, 16);
+  EXPECT_EQ(plan_of(2, 1533, 19, 128), (DecodePlan{DecodeMerge::few_units, 3, 8}));
+  EXPECT_EQ(plan_of(64, 300, 8, 128).num_queries, 8);
 }
 
 // What shapes of tests rely on (decode_plan_shapes).
@@ -207,10 +240,17 @@ TEST(DecodePlan, TestShapesMeetEveryNumberOfLeaves) {
   const auto leaves = [](const DecodePlan& plan, int64_t longest, int bits) {
     return 1 << (log2_leaves_of(longest, bits) - log2_warps_of(plan));
   };
-  EXPECT_EQ(leaves(plan(136, 8200), 8200, 16), 8);
-  EXPECT_EQ(leaves(plan_of_eight(72, 8192), 8192, 16), 8);
-  EXPECT_EQ(leaves(plan_of_eight(72, 33000), 33000, 16), 8);
-  EXPECT_EQ(leaves(plan(136, 33000), 33000, 16), 32);
+  EXPECT_EQ(leaves(plan_of(8 * 27, 8200, 4, 64), 8200, 16), 8);
+  EXPECT_EQ(leaves(plan_of(8 * 15, 8192, 5, 128), 8192, 16), 8);
+  EXPECT_EQ(leaves(plan_of(8 * 11, 33000, 5, 64), 33000, 16), 8);
+  EXPECT_EQ(leaves(plan_of(8 * 14, 33000, 1, 64), 33000, 16), 32);
+  EXPECT_EQ(plan_of(4 * 35, 300, 4, 128).merge, DecodeMerge::small);
+  EXPECT_EQ(plan_of(4 * 35, 1100, 5, 64).merge, DecodeMerge::small);
+  EXPECT_EQ(plan_of(8 * 16, 8200, 12, 128), (DecodePlan{DecodeMerge::parts, 0, 16}));
+  EXPECT_EQ(plan_of(8 * 12, 2100, 12, 64), (DecodePlan{DecodeMerge::small, 0, 16}));
+  EXPECT_EQ(plan_of(8 * 10, 1100, 24, 128), (DecodePlan{DecodeMerge::pair, 1, 16}));
+  EXPECT_EQ(plan_of(8 * 20, 300, 12, 64), (DecodePlan{DecodeMerge::small, 0, 16}));
+  EXPECT_EQ(plan_of(8 * 8, 300, 24, 64), (DecodePlan{DecodeMerge::small, 0, 8}));
   EXPECT_EQ(plan(64, 33000), (DecodePlan{DecodeMerge::small, 1}));
   EXPECT_EQ(leaves(plan(64, 33000), 33000, 16), 16);
   EXPECT_EQ(leaves(plan(72, 2112, 8), 2112, 8), 2);

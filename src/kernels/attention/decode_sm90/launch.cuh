@@ -154,6 +154,10 @@ template <class Format, int kD>
 inline constexpr bool kHasClusters = (kD == 64 || kD == 128) && !std::is_same_v<Format, KvE5m2> &&
                                      !std::is_same_v<Format, KvUint8>;
 
+// More than eight queries a head: blocks of eight or of sixteen, as the plan says.
+template <class Format, int kD>
+inline constexpr bool kHasWide = kHasClusters<Format, kD>&& Format::kBits == 16;
+
 // Of codes the arithmetic counts: there are kernels for four queries.
 template <class Format, int kD>
 inline constexpr bool kHasNarrow = kHasClusters<Format, kD>&& Format::kBits < 16;
@@ -190,7 +194,7 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   using General = DecodeTile<Format, Values, kD, kD <= 128 ? 16 : 8, kDecodeWarpsOf<kD>, true>;
   using Tile = DecodeTile<Format, Values, kD, 8, kDecodeWarpsOf<kD>, false>;
   const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
-  const bool is_general = !is_plain(args) || group > Tile::kRows;
+  const bool is_general = !is_plain(args) || (group > Tile::kRows && !kHasWide<Format, kD>);
   const bool is_narrow = kHasNarrow<Format, kD> && group <= 4 && !is_general;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
   using Narrow = DecodeTile<Format, Values, kD, 4, kDecodeWarpsOf<kD>, false>;
@@ -200,6 +204,8 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
   const DecodePlan plan =
       plan_decode({.num_units = args.q.size(0) * p.num_row_groups * p.num_kv_heads,
                    .longest = std::min<int64_t>(p.longest, p.window + int64_t{kStepKeys} + p.q_len),
+                   .num_queries = p.rows,
+                   .row_bytes = Tile::kRowBytes,
                    .num_sms = device_info(args.q.device).num_sms,
                    .bits = Format::kBits,
                    .log2_warps = Tile::kLog2Warps,
@@ -208,6 +214,13 @@ void launch_decode_sm90(const DecodeAttentionArgs& args, const Context& ctx) {
                    .has_clusters = kHasClusters<Format, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
   if (is_general) return launch_decode<Q, General, 1>(p, args, ctx);
+  if constexpr (kHasWide<Format, kD>) {
+    if (p.rows > plan.num_queries) p.cache_policy = tile::ptx::kEvictNormal.bits;  // read again
+    if (plan.num_queries > Tile::kRows) {
+      p.num_row_groups = (p.rows + plan.num_queries - 1) / plan.num_queries;
+      return launch_plain<Q, Format, kD, 16>(p, plan.merge, args, ctx);
+    }
+  }
   if constexpr (kHasNarrow<Format, kD>) {
     if (is_narrow) return launch_plain<Q, Format, kD, 4>(p, plan.merge, args, ctx);
   }

@@ -11,10 +11,13 @@ inline constexpr int kBoxKeys = 16;   // keys of one copy: no page is smaller
 // depends on the number of steps alone, and so do results: whoever computes a leaf, the same
 // numbers are folded in the same order. More of them for long sequences, which more warps share
 // where sequences are few.
-// Codes come faster, so that what a leaf costs beside its steps counts: they have longer ones.
+// Quantised steps are shorter, so a leaf's fixed cost weighs more: they have fewer, longer leaves.
 inline constexpr int kMostLeaves = 128;
 constexpr int log2_leaves(int num_steps, int bits) {
-  if (bits == 16) return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
+  if (bits == 16) {
+    if (num_steps < 32) return num_steps < 8 ? 2 : 3;
+    return num_steps < 64 ? 4 : num_steps < 256 ? 5 : num_steps < 1024 ? 6 : 7;
+  }
   return num_steps < 64 ? 3 : num_steps < 128 ? 4 : num_steps < 512 ? 5 : num_steps < 1024 ? 6 : 7;
 }
 

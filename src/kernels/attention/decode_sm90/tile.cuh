@@ -68,12 +68,15 @@ struct DecodeTile {
   // registers where there are enough, of the next ones in shared memory. Rings leave no L1 cache
   // for more, and memory is far.
   static constexpr bool kKeepsLowest = !kIsDense && kD * kTiles <= 128;
-  static constexpr bool kHasWaitingRoom =
-      !kIsGeneral && (kWarps == 8 || kIsLean) && (kIsNarrow ? !K::kHasColumns : kKeepsLowest);
-  static constexpr int kSharedLevels = kHasWaitingRoom ? 2 : 0;
+  static constexpr bool kHasWaitingRoom = !kIsGeneral && (kWarps == 8 || kIsLean) &&
+                                          (kIsNarrow ? !K::kHasColumns : !kIsDense && kD <= 128);
+  // The lowest level that lies in shared memory, and how many do: 16 queries have room for one.
+  static constexpr int kFirstSharedLevel = kKeepsLowest || kIsNarrow ? 1 : 0;
+  static constexpr int kSharedLevels = !kHasWaitingRoom ? 0 : kTiles == 1 ? 2 : 1;
   // Of a lane, references, sums and offsets with them. Of four queries half of the lanes have some.
   static constexpr int kStateQuads = kD / 16 + (kHasOffset ? 2 : 1);
-  static constexpr int kWaitingBytes = kSharedLevels * kStateQuads * (kIsNarrow ? 16 : 32) * 16;
+  static constexpr int kWaitingBytes =
+      kSharedLevels * kTiles * kStateQuads * (kIsNarrow ? 16 : 32) * 16;
   // Slots a warp has room for. Sixteen warps need fewer each, and L1 takes what they leave.
   static constexpr int kWarpBytes =
       kIsDense

@@ -8,12 +8,13 @@ namespace tessera::kernels {
 
 inline constexpr int kMostLevels = 5;  // a warp has 32 leaves at most
 
-// Levels of the tree above the lowest whose states have a place in shared memory. Of four queries
+// Levels of the tree whose states have a place in shared memory. Of four queries
 // or fewer half of the lanes have some, so that there is room for twice as many levels; narrow
 // tiles count on that already.
 template <class Tile>
 __host__ __device__ constexpr int shared_levels(int rows) {
-  return (!Tile::kIsNarrow && rows <= 4 ? 2 : 1) * Tile::kSharedLevels;
+  const bool has_half_states = !Tile::kIsNarrow && Tile::kTiles == 1 && rows <= 4;
+  return (has_half_states ? 2 : 1) * Tile::kSharedLevels;
 }
 
 // How many leaves a warp can have, in powers of two, before it pays to cut: before a state waits in
@@ -29,46 +30,52 @@ template <class Tile>
 class WaitingStates {
  public:
   __device__ WaitingStates(Sm90DecodeShared<Tile>& shared, int warp, int lane, int rows)
-      : is_half_(Tile::kIsNarrow || rows <= 4), has_columns_(!is_half_ || lane % 4 < 2) {
+      : is_half_(Tile::kIsNarrow || (Tile::kTiles == 1 && rows <= 4)),
+        has_columns_(!is_half_ || lane % 4 < 2) {
     first_ = shared.waiting[warp] + (is_half_ ? lane / 4 * 2 + lane % 2 : lane);
   }
 
   __device__ __forceinline__ void keep(const WarpState<Tile>& state, int level) const {
-    static_assert(Tile::kTiles == 1);
     if (!has_columns_) return;
-    float4* to = place(level);
     TESSERA_UNROLL
-    for (int d = 0; d < kSteps; ++d) {
-      const float(&o)[4] = state.o[0][d];
-      to[d * pitch()] = {o[0], o[1], o[2], o[3]};
-    }
-    const float(&reference)[2] = state.reference[0], (&sum)[2] = state.sum[0];
-    to[kSteps * pitch()] = {reference[0], reference[1], sum[0], sum[1]};
-    if constexpr (Tile::kHasOffset) {
-      to[(kSteps + 1) * pitch()] = {state.offset[0][0], state.offset[0][1], 0.0f, 0.0f};
+    for (int t = 0; t < Tile::kTiles; ++t) {
+      float4* to = place(level, t);
+      TESSERA_UNROLL
+      for (int d = 0; d < kSteps; ++d) {
+        const float(&o)[4] = state.o[t][d];
+        to[d * pitch()] = {o[0], o[1], o[2], o[3]};
+      }
+      const float(&reference)[2] = state.reference[t], (&sum)[2] = state.sum[t];
+      to[kSteps * pitch()] = {reference[0], reference[1], sum[0], sum[1]};
+      if constexpr (Tile::kHasOffset) {
+        to[(kSteps + 1) * pitch()] = {state.offset[t][0], state.offset[t][1], 0.0f, 0.0f};
+      }
     }
   }
 
   __device__ __forceinline__ WarpState<Tile> kept(int level) const {
-    const float4* from = place(level);
     WarpState<Tile> state{};
     TESSERA_UNROLL
-    for (int d = 0; d < kSteps; ++d) {
-      const float4 o = from[d * pitch()];
-      state.o[0][d][0] = o.x;
-      state.o[0][d][1] = o.y;
-      state.o[0][d][2] = o.z;
-      state.o[0][d][3] = o.w;
-    }
-    const float4 sums = from[kSteps * pitch()];
-    state.reference[0][0] = sums.x;
-    state.reference[0][1] = sums.y;
-    state.sum[0][0] = sums.z;
-    state.sum[0][1] = sums.w;
-    if constexpr (Tile::kHasOffset) {
-      const float4 offsets = from[(kSteps + 1) * pitch()];
-      state.offset[0][0] = offsets.x;
-      state.offset[0][1] = offsets.y;
+    for (int t = 0; t < Tile::kTiles; ++t) {
+      const float4* from = place(level, t);
+      TESSERA_UNROLL
+      for (int d = 0; d < kSteps; ++d) {
+        const float4 o = from[d * pitch()];
+        state.o[t][d][0] = o.x;
+        state.o[t][d][1] = o.y;
+        state.o[t][d][2] = o.z;
+        state.o[t][d][3] = o.w;
+      }
+      const float4 sums = from[kSteps * pitch()];
+      state.reference[t][0] = sums.x;
+      state.reference[t][1] = sums.y;
+      state.sum[t][0] = sums.z;
+      state.sum[t][1] = sums.w;
+      if constexpr (Tile::kHasOffset) {
+        const float4 offsets = from[(kSteps + 1) * pitch()];
+        state.offset[t][0] = offsets.x;
+        state.offset[t][1] = offsets.y;
+      }
     }
     return state;
   }
@@ -76,8 +83,9 @@ class WaitingStates {
  private:
   static constexpr int kSteps = Tile::kD / 16;
   __device__ __forceinline__ int pitch() const { return is_half_ ? 16 : 32; }
-  __device__ __forceinline__ float4* place(int level) const {
-    return first_ + (level - 1) * Tile::kStateQuads * pitch();
+  __device__ __forceinline__ float4* place(int level, int t) const {
+    const int index = (level - Tile::kFirstSharedLevel) * Tile::kTiles + t;
+    return first_ + index * Tile::kStateQuads * pitch();
   }
 
   bool is_half_, has_columns_;
@@ -137,7 +145,7 @@ __device__ __forceinline__ void fold_leaf(DecodeWarp<Q, Tile>& w, int warp, int 
   if constexpr (Tile::kSharedLevels > 0) {
     const WaitingStates<Tile> waiting(w.shared, warp, w.lane, w.p.rows);
 #pragma unroll 1
-    for (; level <= shared_levels<Tile>(w.p.rows); ++level) {
+    for (; level < Tile::kFirstSharedLevel + shared_levels<Tile>(w.p.rows); ++level) {
       if ((i >> level & 1) == 0) {
         if (i + 1 < count) waiting.keep(w.state, level);
         return;
