@@ -1,0 +1,76 @@
+// Heads that fill only some of a tile's columns: the rest are zeros in shared memory, and are not
+// stored.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/attention/accept.h"
+#include "kernels/attention/portable/load.cuh"
+
+namespace tessera::kernels {
+
+struct PartialHead {
+  int num_bytes;
+  bool has_chunks;  // rows begin on 16 bytes; else on 4
+
+  // Copies 16 bytes of a row, from byte `at` on; with wanted_bytes 0 all of them are zeros.
+  __device__ void copy(uint32_t to, const void* from, int at, uint32_t wanted_bytes) const {
+    const int left = wanted_bytes != 0 ? max(0, min(16, num_bytes - at)) : 0;
+    if (has_chunks) {
+      tile::ptx::cp_async<16>(to, from, static_cast<uint32_t>(left));
+      return;
+    }
+    TESSERA_UNROLL
+    for (int word = 0; word < 16; word += 4) {
+      tile::ptx::cp_async<4>(to + word, static_cast<const char*>(from) + word,
+                             static_cast<uint32_t>(max(0, min(4, left - word))));
+    }
+  }
+};
+
+// What padded instances read on top.
+struct PaddedAttentionParams : AttentionParams {
+  PartialHead key_head;  // of q and k
+  PartialHead value_head;
+};
+static_assert(std::is_trivially_copyable_v<PaddedAttentionParams>);
+
+template <class Tile>
+using ParamsOf = std::conditional_t<Tile::kIsPadded, PaddedAttentionParams, AttentionParams>;
+
+__device__ inline WholeHead key_head(const AttentionParams&) { return {}; }
+__device__ inline WholeHead value_head(const AttentionParams&) { return {}; }
+__device__ inline PartialHead key_head(const PaddedAttentionParams& p) { return p.key_head; }
+__device__ inline PartialHead value_head(const PaddedAttentionParams& p) { return p.value_head; }
+
+// Stores kCount elements of a row of out from `column` on, which are a multiple of 16 bytes or the
+// vector that whole heads are stored by.
+template <class Vector, class T, int kCount>
+__device__ void store_columns(const WholeHead&, T* row, int column, const T (&values)[kCount]) {
+  static_assert(sizeof(Vector) == sizeof(values));
+  *reinterpret_cast<Vector*>(row + column) = *reinterpret_cast<const Vector*>(values);
+}
+template <class Vector, class T, int kCount>
+__device__ void store_columns(const PartialHead& head, T* row, int column,
+                              const T (&values)[kCount]) {
+  const int left = head.num_bytes / static_cast<int>(sizeof(T)) - column;
+  if (head.has_chunks && left >= kCount) {
+    store_columns<Vector>(WholeHead{}, row, column, values);
+    return;
+  }
+  TESSERA_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    if (i < left) row[column + i] = values[i];
+  }
+}
+
+inline PaddedAttentionParams padded_params(const AttentionArgs& args) {
+  const bool has_chunks = has_aligned_heads(args);
+  const auto head = [&](const TensorView& t) {
+    return PartialHead{static_cast<int>(t.size(-1) * bit_width(t.dtype) / 8), has_chunks};
+  };
+  return {attention_params(args), head(args.k), head(args.v)};
+}
+
+}  // namespace tessera::kernels
