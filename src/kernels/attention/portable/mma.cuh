@@ -161,11 +161,12 @@ __device__ void finish(const ParamsOf<Tile>& p, const Work& work, unsigned char*
     const int row = first_row + pass * kRowsAtOnce + lane / Out::kSegmentChunks;
     const int query = work.tile.first + row;
     if (query > work.tile.last) continue;
-    T* to = out + query * p.out_strides.row;
+    T* to = out + query * p.out_strides.row + 8 * chunk;
     TESSERA_UNROLL
     for (int segment = 0; segment < Out::kNumSegments; ++segment) {
       const unsigned char* from = staged + Out::at(row, 16 * chunk) + segment * Out::kSegmentBytes;
-      store_columns<uint4>(value_head(p), to, 8 * chunk + segment * Out::kSpan / 2,
+      store_columns<uint4>(value_head(p), to + segment * Out::kSpan / 2,
+                           8 * chunk + segment * Out::kSpan / 2,
                            *reinterpret_cast<const T(*)[8]>(from));
     }
   }

@@ -44,24 +44,24 @@ __device__ inline WholeHead value_head(const AttentionParams&) { return {}; }
 __device__ inline PartialHead key_head(const PaddedAttentionParams& p) { return p.key_head; }
 __device__ inline PartialHead value_head(const PaddedAttentionParams& p) { return p.value_head; }
 
-// Stores kCount elements of a row of out from `column` on, which are a multiple of 16 bytes or the
-// vector that whole heads are stored by.
+// Stores kCount elements of a row of out at `at`, which is column `column`: by a vector where a
+// head has them all and its rows are aligned, else one by one.
 template <class Vector, class T, int kCount>
-__device__ void store_columns(const WholeHead&, T* row, int column, const T (&values)[kCount]) {
+__device__ void store_columns(const WholeHead&, T* at, int, const T (&values)[kCount]) {
   static_assert(sizeof(Vector) == sizeof(values));
-  *reinterpret_cast<Vector*>(row + column) = *reinterpret_cast<const Vector*>(values);
+  *reinterpret_cast<Vector*>(at) = *reinterpret_cast<const Vector*>(values);
 }
 template <class Vector, class T, int kCount>
-__device__ void store_columns(const PartialHead& head, T* row, int column,
+__device__ void store_columns(const PartialHead& head, T* at, int column,
                               const T (&values)[kCount]) {
   const int left = head.num_bytes / static_cast<int>(sizeof(T)) - column;
   if (head.has_chunks && left >= kCount) {
-    store_columns<Vector>(WholeHead{}, row, column, values);
+    store_columns<Vector>(WholeHead{}, at, column, values);
     return;
   }
   TESSERA_UNROLL
   for (int i = 0; i < kCount; ++i) {
-    if (i < left) row[column + i] = values[i];
+    if (i < left) at[i] = values[i];
   }
 }
 

@@ -168,7 +168,8 @@ class ThreadRows {
       alignas(16) float values[kVector];
       TESSERA_UNROLL
       for (int e = 0; e < kVector; ++e) values[e] = o_[i][c + e] * factor;
-      store_columns<std::conditional_t<kVector == 4, float4, float2>>(head, out, column(c), values);
+      store_columns<std::conditional_t<kVector == 4, float4, float2>>(head, out + column(c),
+                                                                      column(c), values);
     }
   }
 

@@ -82,9 +82,9 @@ __device__ void store_tile(const Sm90PrefillParams& p, const PrefillWork& work, 
         words[i] = tile::pack_pair<Out>(o[at] * ends.factor[r], o[at + 1] * ends.factor[r]);
       }
       gather_block(words);
-      const int column = 32 * group + 8 * (lane % 4);
-      if (row.out != nullptr && (!Tile::kIsPadded || column < p.value_dim)) {
-        *reinterpret_cast<uint4*>(row.out + column) = uint4{words[0], words[1], words[2], words[3]};
+      if (row.out != nullptr && (!Tile::kIsPadded || 32 * group + 8 * (lane % 4) < p.value_dim)) {
+        *reinterpret_cast<uint4*>(row.out + 32 * group + 8 * (lane % 4)) =
+            uint4{words[0], words[1], words[2], words[3]};
       }
     }
     if (row.lse != nullptr && lane % 4 == 0) *row.lse = ends.lse[r];
