@@ -268,7 +268,10 @@ std::vector<Shape> decode_test_shapes() {
     append(shapes, page_shapes(d));
     append(shapes, option_shapes(d));
   }
-  for (const int64_t d : {80, 112, 160, 192}) append(shapes, shapes_of_every_size(d));
+  for (const int64_t d : {80, 112, 160, 192}) {
+    append(shapes, shapes_of_every_size(d));
+    append(shapes, shapes_of_one_format(d, KvStored::plain));
+  }
   // Sizes of which rows of codes are not whole chunks of 16 bytes, in every format.
   for (const int64_t d : {24, 40, 72, 80, 104, 112, 136, 160, 184, 200, 248}) {
     for (int64_t stored = 0; stored <= 6; ++stored) {

@@ -165,9 +165,8 @@ __device__ void finish(const ParamsOf<Tile>& p, const Work& work, unsigned char*
     TESSERA_UNROLL
     for (int segment = 0; segment < Out::kNumSegments; ++segment) {
       const unsigned char* from = staged + Out::at(row, 16 * chunk) + segment * Out::kSegmentBytes;
-      store_columns<uint4>(value_head(p), to + segment * Out::kSpan / 2,
-                           8 * chunk + segment * Out::kSpan / 2,
-                           *reinterpret_cast<const T(*)[8]>(from));
+      store_columns(value_head(p), to + segment * Out::kSpan / 2,
+                    8 * chunk + segment * Out::kSpan / 2, *reinterpret_cast<const uint4*>(from));
     }
   }
 }

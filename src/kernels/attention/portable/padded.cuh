@@ -44,21 +44,21 @@ __device__ inline WholeHead value_head(const AttentionParams&) { return {}; }
 __device__ inline PartialHead key_head(const PaddedAttentionParams& p) { return p.key_head; }
 __device__ inline PartialHead value_head(const PaddedAttentionParams& p) { return p.value_head; }
 
-// Stores kCount elements of a row of out at `at`, which is column `column`: by a vector where a
-// head has them all and its rows are aligned, else one by one.
-template <class Vector, class T, int kCount>
-__device__ void store_columns(const WholeHead&, T* at, int, const T (&values)[kCount]) {
-  static_assert(sizeof(Vector) == sizeof(values));
-  *reinterpret_cast<Vector*>(at) = *reinterpret_cast<const Vector*>(values);
+// Stores a vector of elements of out at `at`, which is column `column` of its row: whole where a
+// head has them all and its rows are aligned, else element by element.
+template <class T, class Vector>
+__device__ void store_columns(const WholeHead&, T* at, int, const Vector& vector) {
+  *reinterpret_cast<Vector*>(at) = vector;
 }
-template <class Vector, class T, int kCount>
-__device__ void store_columns(const PartialHead& head, T* at, int column,
-                              const T (&values)[kCount]) {
+template <class T, class Vector>
+__device__ void store_columns(const PartialHead& head, T* at, int column, const Vector& vector) {
+  constexpr int kCount = sizeof(Vector) / sizeof(T);
   const int left = head.num_bytes / static_cast<int>(sizeof(T)) - column;
   if (head.has_chunks && left >= kCount) {
-    store_columns<Vector>(WholeHead{}, at, column, values);
+    *reinterpret_cast<Vector*>(at) = vector;
     return;
   }
+  const T* values = reinterpret_cast<const T*>(&vector);
   TESSERA_UNROLL
   for (int i = 0; i < kCount; ++i) {
     if (i < left) at[i] = values[i];

@@ -165,11 +165,14 @@ class ThreadRows {
   __device__ void store(const Head& head, int i, float factor, float* out) const {
     TESSERA_UNROLL
     for (int c = 0; c < kValues; c += kVector) {
-      alignas(16) float values[kVector];
-      TESSERA_UNROLL
-      for (int e = 0; e < kVector; ++e) values[e] = o_[i][c + e] * factor;
-      store_columns<std::conditional_t<kVector == 4, float4, float2>>(head, out + column(c),
-                                                                      column(c), values);
+      if constexpr (kVector == 4) {
+        store_columns(head, out + column(c), column(c),
+                      float4{o_[i][c] * factor, o_[i][c + 1] * factor, o_[i][c + 2] * factor,
+                             o_[i][c + 3] * factor});
+      } else {
+        store_columns(head, out + column(c), column(c),
+                      float2{o_[i][c] * factor, o_[i][c + 1] * factor});
+      }
     }
   }
 
