@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -38,17 +39,26 @@ Outcome run_on(Device device, int64_t head_dim, DType dtype, KvType kv_type) {
   return run_one(engine, request);
 }
 
-double mean_of(const std::vector<float>& values) {
+double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double sum = 0.0;
-  for (const float value : values) sum += double{value};
-  return sum / static_cast<double>(values.size());
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - double{b[i]});
+  return sum / static_cast<double>(a.size());
+}
+
+// Greedy tokens up to the first that differs.
+int64_t num_alike(const Outcome& a, const Outcome& b) {
+  return std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
 }
 
 class HeadSizesOnGpu : public GpuTest,
                        public ::testing::WithParamInterface<std::tuple<int64_t, DType>> {};
 
-TEST_P(HeadSizesOnGpu, ScoreATextAsTheCpuDoesInEveryCache) {
+// Rounding in 16 bits moves a logprob of this model by some 0.01, a few other codes by as much, a
+// key that is not seen by 0.8. Where rounding decides between two tokens what follows differs,
+// which is rare; where decode is wrong it is the rule.
+TEST_P(HeadSizesOnGpu, AnswerAsOnTheCpuInEveryCache) {
   const auto [head_dim, dtype] = GetParam();
+  int64_t num_tokens = 0, num_right = 0;
   for (const KvType kv_type : kAllKvTypes) {
     SCOPED_TRACE(std::string(name(kv_type)));
     const Outcome want = run_on(cpu_device(), head_dim, dtype, kv_type);
@@ -56,13 +66,14 @@ TEST_P(HeadSizesOnGpu, ScoreATextAsTheCpuDoesInEveryCache) {
     ASSERT_EQ(got.prompt_logprobs.size(), want.prompt_logprobs.size());
     ASSERT_EQ(got.tokens.size(), want.tokens.size());
     const bool is_exact = dtype == DType::f32 && kv_type == KvType::plain;
-    EXPECT_NEAR(mean_of(got.prompt_logprobs), mean_of(want.prompt_logprobs),
-                is_exact ? 1e-4 : 2e-2);
-    // Where rounding decides between two tokens, what follows differs; in f32 it does not.
+    EXPECT_LT(mean_difference(got.prompt_logprobs, want.prompt_logprobs), is_exact ? 1e-3 : 0.1);
+    num_tokens += std::ssize(want.tokens);
+    num_right += num_alike(got, want);
     if (!is_exact) continue;
     EXPECT_EQ(got.tokens, want.tokens);
-    EXPECT_NEAR(mean_of(got.logprobs), mean_of(want.logprobs), 1e-4);
+    EXPECT_LT(mean_difference(got.logprobs, want.logprobs), 1e-3);
   }
+  EXPECT_GT(2 * num_right, num_tokens);
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, HeadSizesOnGpu,
