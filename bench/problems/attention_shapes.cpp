@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/problems/attention_shapes.h"
 
+#include <algorithm>
 #include <initializer_list>
 
 namespace tessera::bench {
@@ -116,6 +117,29 @@ std::vector<Shape> feature_shapes(Dims dims) {
                    {{"causal", 1}, {"scales", 1}, {"ragged", 1}, {"lens", 1}})};
 }
 
+// Heads that fill part of a tile's columns: every layout, rows of several tiles, and results that
+// leave a tile in each of the ways there are.
+std::vector<Shape> padded_shapes(Dims dims) {
+  return {shape_of({1, 17, 40}, {2, 1}, dims, {{"causal", 1}}),
+          shape_of({2, 64, 64}, {2, 2}, dims, {{"lse", 1}}),
+          shape_of({1, 300, 200}, {4, 2}, dims, {{"causal", 1}, {"lse", 1}}),
+          shape_of({4, 129, 129}, {2, 2}, dims, {{"causal", 1}, {"ragged", 1}, {"lens", 1}}),
+          shape_of({3, 33, 70}, {2, 1}, dims,
+                   {{"causal", 1}, {"page", 16}, {"pages", 18}, {"lens", 1}}),
+          shape_of({2, 130, 200}, {2, 1}, dims,
+                   {{"causal", 1}, {"page", 64}, {"pages", 9}, {"v_table", 1}}),
+          shape_of({2, 65, 65}, {2, 1}, dims, {{"left", 33}, {"right", 5}, {"strided", 1}}),
+          shape_of({2, 100, 100}, {2, 1}, dims, {{"intervals", 4}, {"lse", 1}}),
+          shape_of({3, 33, 300}, {8, 2}, dims, {{"lens", 1}, {"strided", 2}}),
+          shape_of({2, 65, 65}, {2, 1}, dims, {{"causal", 1}, {"page", 4}, {"sinks", 1}}),
+          shape_of({1, 130, 130}, {2, 1}, dims, {{"causal", 1}, {"softcap", 1}, {"alibi", 1}}),
+          shape_of({2, 65, 129}, {4, 2}, dims, {{"causal", 1}, {"dropout", 1}, {"lse", 1}}),
+          shape_of({2, 40, 40}, {3, 1}, dims, {{"causal", 1}, {"strided", 3}})};
+}
+
+// As many keys as integers of so few elements can tell apart.
+int64_t keys_for(int64_t d) { return d < 16 ? 8 : d < 24 ? 40 : 100; }
+
 constexpr int64_t kTokens = 16384;
 
 // 16384 tokens in sequences of 512 to 16384, 2048 elements of all heads: as FlashAttention is
@@ -190,6 +214,16 @@ std::vector<Shape> size_shapes() {
   return shapes;
 }
 
+// Heads that other models have.
+std::vector<Shape> head_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t d : {80, 96, 112, 160, 192}) {
+    const Shape full = shape_of({4, 4096, 4096}, {16, 16}, {d, d});
+    append(shapes, {full, with_value(full, "causal", 1)});
+  }
+  return shapes;
+}
+
 std::vector<Shape> type_shapes() {
   return {shape_of({2, 1024, 1024}, {16, 16}, {128, 128}, {{"causal", 1}}),
           shape_of({2, 1024, 1024}, {16, 16}, {64, 64})};
@@ -209,11 +243,25 @@ std::vector<Shape> attention_test_shapes() {
     append(shapes, feature_shapes(dims));
   }
   append(shapes, {shape_of({140, 17, 500}, {3, 1}, {96, 96})});
-  // Sizes for which no kernel is made, some of which a larger one may take.
-  append(shapes, {shape_of({2, 33, 33}, {2, 1}, {40, 24}, {{"causal", 1}}),
-                  shape_of({2, 65, 65}, {2, 1}, {80, 80}, {{"causal", 1}}),
-                  shape_of({1, 65, 65}, {2, 2}, {64, 32}, {{"causal", 1}, {"lse", 1}}),
-                  shape_of({1, 65, 65}, {2, 2}, {32, 32}, {{"causal", 1}})});
+  for (const Dims dims : {Dims{40, 24}, Dims{64, 32}, Dims{80, 80}, Dims{112, 112}, Dims{160, 160},
+                          Dims{192, 192}, Dims{248, 248}}) {
+    append(shapes, padded_shapes(dims));
+  }
+  // More tiles than a GPU has blocks.
+  append(shapes, {shape_of({70, 130, 65}, {4, 1}, {80, 80}, {{"causal", 1}, {"lse", 1}}),
+                  shape_of({70, 140, 140}, {4, 1}, {192, 192},
+                           {{"causal", 1}, {"ragged", 1}, {"lens", 1}})});
+  // Every multiple of 8 up to 256, and sizes that are none.
+  for (int64_t d = 8; d <= 256; d += 8) {
+    const int64_t keys = keys_for(d);
+    append(shapes, {shape_of({2, std::min<int64_t>(keys, 70), keys}, {2, 1}, {d, d},
+                             {{"causal", 1}, {"lse", 1}})});
+  }
+  for (const int64_t d : {26, 36, 50, 100, 130, 250}) {
+    append(shapes,
+           {shape_of({2, 65, 100}, {2, 1}, {d, d}, {{"causal", 1}}),
+            shape_of({3, 33, 70}, {4, 2}, {d, d}, {{"causal", 1}, {"page", 16}, {"lens", 1}})});
+  }
   return shapes;
 }
 
@@ -226,6 +274,7 @@ std::vector<Workload> attention_workloads() {
           {"prefill/e4m3", square_shapes(128, true)},
           {"prefill/e4m3_more", e4m3_shapes()},
           {"prefill/sizes", size_shapes()},
+          {"prefill/heads", head_shapes()},
           {"prefill/paged", paged_shapes()},
           {"prefill/window", window_shapes()},
           {"prefill/intervals", interval_shapes()},

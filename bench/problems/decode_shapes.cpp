@@ -231,6 +231,15 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
   return shapes;
 }
 
+std::vector<Shape> head_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t d : {80, 96, 112, 160, 192}) {
+    append(shapes,
+           {shape_of({8, 0, 4096}, kLlama, d), shape_of({32, 0, 8192}, kLlama, d, {{"page", 64}})});
+  }
+  return shapes;
+}
+
 }  // namespace
 
 // What waits where, and which blocks there are, on an H200. A cache of codes in one piece has room
@@ -291,6 +300,20 @@ std::vector<Shape> decode_test_shapes() {
     append(shapes, page_shapes(d));
     append(shapes, option_shapes(d));
   }
+  for (const int64_t d : {80, 112, 160, 192}) {
+    append(shapes, shapes_of_every_size(d));
+    append(shapes, shapes_of_one_format(d, KvStored::plain));
+  }
+  // Sizes of which rows of codes are not whole chunks of 16 bytes, in every format.
+  for (const int64_t d : {24, 40, 72, 80, 104, 112, 136, 160, 184, 200, 248}) {
+    for (int64_t stored = 0; stored <= 6; ++stored) {
+      append(shapes,
+             {shape_of({3, 0, 70}, {4, 2}, d,
+                       {{"k", stored}, {"page", 32}, {"pages", 12}, {"lens", 1}}),
+              shape_of({2, 2, 97}, {4, 1}, d, {{"k", stored}, {"lse", 1}}),
+              shape_of({2, 0, 100}, {4, 2}, d, {{"k", stored}, {"page", 64}, {"strided", 1}})});
+    }
+  }
   // Sizes that no vector fits.
   for (const int64_t d : {33, 40, 100, 203}) {
     append(shapes, {shape_of({5, 0, 100}, {4, 2}, d, {{"page", 16}, {"lens", 1}, {"lse", 1}}),
@@ -331,6 +354,8 @@ std::vector<Workload> decode_workloads() {
             {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}, {"says_shared", 1}}),
         shape_of({16, 0, 4608}, kLlama, kDim,
                  {{"page", 64}, {"pages", 200}, {"shared", 64}, {"longest", 1}})}},
+      // Heads that other models have.
+      {"decode/heads", head_shapes()},
       {"decode/types", {shape_of({8, 0, 1024}, kLlama, kDim)}}};
 }
 

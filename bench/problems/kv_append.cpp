@@ -218,6 +218,7 @@ std::vector<Shape> test_shapes() {
     // Not on whole vectors: an odd head, a longer one than a warp holds, rows apart by a scale.
     shapes.push_back(shape_of(40, 2, 7, k, v, {{"rope", 1}, {"rotary", 6}}));
     shapes.push_back(shape_of(34, 1, 300, k, v, {{"rope", 2}, {"rotary", 20}, {"past", 30}}));
+    shapes.push_back(shape_of(37, 2, 72, k, v, {{"rope", 1}}));
     shapes.push_back(shape_of(40, 2, 24, k, v, {{"inside", 2}, {"gap", 3}, {"shift", 4}}));
   }
   for (const int64_t k : {0, 5, 8}) {

@@ -17,7 +17,8 @@ constexpr int64_t kRest = 2048;               // works and barriers, and what al
 int slabs(int row_bytes) { return (row_bytes + 127) / 128; }
 
 void check(int key_dim, int value_dim, int bits, bool is_general, bool sums_in_float) {
-  const PrefillShape shape = choose_prefill_shape(key_dim, bits, is_general, sums_in_float);
+  const PrefillShape shape =
+      choose_prefill_shape(key_dim, value_dim, bits, is_general, sums_in_float);
   const std::string what = std::to_string(key_dim) + "/" + std::to_string(value_dim) + " of " +
                            std::to_string(bits) + (is_general ? " general" : "");
   const int bytes = bits / 8;
@@ -34,7 +35,7 @@ void check(int key_dim, int value_dim, int bits, bool is_general, bool sums_in_f
 
 TEST(PrefillTile, EveryTileFitsAnSmAndTheSizesOfItsInstructions) {
   for (const auto& [key_dim, value_dim] :
-       {std::pair{64, 64}, {96, 96}, {128, 128}, {256, 256}, {192, 128}, {32, 64}}) {
+       {std::pair{64, 64}, {96, 96}, {128, 128}, {256, 256}, {192, 128}, {192, 192}, {32, 64}}) {
     for (const bool is_general : {false, true}) check(key_dim, value_dim, 16, is_general, false);
   }
   for (const int dim : {64, 128, 256}) {

@@ -2,18 +2,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
 #include "kernels/attention/params.h"
 
 namespace tessera::kernels {
 
-// Every head of every row begins on 16 bytes. A stride along an axis of one is never walked.
-inline bool has_aligned_heads(const TensorView& t) {
+// Every head of every row begins on a multiple of `alignment` bytes. A stride along an axis of one
+// is never walked.
+inline bool has_aligned_heads(const TensorView& t, int64_t alignment = 16) {
   const int64_t bytes = bit_width(t.dtype) / 8;
-  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
+  if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(alignment) != 0) return false;
   for (int axis = 0; axis < t.rank - 1; ++axis) {
-    if (t.size(axis) > 1 && t.stride(axis) * bytes % 16 != 0) return false;
+    if (t.size(axis) > 1 && t.stride(axis) * bytes % alignment != 0) return false;
   }
   return true;
 }
@@ -21,6 +23,14 @@ inline bool has_aligned_heads(const TensorView& t) {
 inline bool has_aligned_heads(const AttentionArgs& args) {
   return has_aligned_heads(args.q) && has_aligned_heads(args.k) && has_aligned_heads(args.v) &&
          has_aligned_heads(args.out);
+}
+
+// Whether the larger of the two head dims is in (kAbove, kUpTo]: which rows of padded tiles take
+// it.
+template <int kAbove, int kUpTo>
+bool has_heads_between(const AttentionArgs& args) {
+  const int64_t larger = std::max(args.q.size(-1), args.v.size(-1));
+  return larger > kAbove && larger <= kUpTo;
 }
 
 // Whether anything but a scale happens to a score, or to a weight.

@@ -22,6 +22,24 @@ constexpr Row<AttentionArgs> row(std::string_view label) {
           &accepts<kDk, kDv>};
 }
 
+// Whole chunks of 16 bytes; changed scores are left to the portable library.
+template <int kAbove, int kUpTo>
+bool accepts_padded(const AttentionArgs& args) {
+  return has_heads_between<kAbove, kUpTo>(args) && args.q.size(-1) % 8 == 0 &&
+         args.v.size(-1) % 8 == 0 && !changes_scores(args) && accepts_prefill_sm90(args);
+}
+
+// Behind the others: tiles of kUpTo elements for heads of more than kAbove.
+template <class T, int kAbove, int kUpTo>
+constexpr Row<AttentionArgs> padded_row(std::string_view label) {
+  return {"attention_prefill",
+          Library::sm90,
+          {dtype_of<T>, dtype_of<T>},
+          &launch_prefill_sm90_padded<T, kUpTo>,
+          label,
+          &accepts_padded<kAbove, kUpTo>};
+}
+
 // Sums in float take as many registers again, which large heads and changed scores do not leave.
 template <int kD>
 bool accepts_e4m3(const AttentionArgs& args) {
@@ -49,6 +67,16 @@ constexpr Row<AttentionArgs> kRows[] = {
     row<F16, 256, 256>("f16_d256"),
     row<F16, 192, 128>("f16_d192_128"),
     row<F16, 32, 64>("f16_d32_64"),
+
+    padded_row<Bf16, 0, 64>("bf16_up_to_d64"),
+    padded_row<Bf16, 64, 96>("bf16_up_to_d96"),
+    padded_row<Bf16, 96, 128>("bf16_up_to_d128"),
+    padded_row<Bf16, 128, 192>("bf16_up_to_d192"),
+
+    padded_row<F16, 0, 64>("f16_up_to_d64"),
+    padded_row<F16, 64, 96>("f16_up_to_d96"),
+    padded_row<F16, 96, 128>("f16_up_to_d128"),
+    padded_row<F16, 128, 192>("f16_up_to_d192"),
 
     row_e4m3<128>(DType::bf16, "e4m3_bf16_d128"),
     row_e4m3<64>(DType::bf16, "e4m3_bf16_d64"),

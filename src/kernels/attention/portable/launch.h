@@ -15,4 +15,10 @@ void launch_attention_mma(const AttentionArgs& args, const Context& ctx);
 template <int kDk, int kDv>
 void launch_attention_f32(const AttentionArgs& args, const Context& ctx);
 
+// The same with tiles of kD columns, for heads of at most as many.
+template <class T, int kD>
+void launch_attention_mma_padded(const AttentionArgs& args, const Context& ctx);
+template <int kD>
+void launch_attention_f32_padded(const AttentionArgs& args, const Context& ctx);
+
 }  // namespace tessera::kernels

@@ -92,6 +92,14 @@ __device__ RowSource<T> value_rows(const AttentionParams& p, const Sequence& s, 
   return kv_rows<T>(p.v, p.v_strides, p.v_page_table, p.v_table_stride, p.page_size, s, kv_head);
 }
 
+// Heads that fill a tile's columns, their rows on 16 bytes: how a chunk of one is copied. Heads
+// that do not are in padded.cuh.
+struct WholeHead {
+  __device__ static void copy(uint32_t to, const void* from, int, uint32_t num_bytes) {
+    tile::ptx::cp_async<16>(to, from, num_bytes);
+  }
+};
+
 // Which rows of a block are there: all of them, one after the other; those asked for; those asked
 // for, in pages.
 enum class RowSet : uint8_t { whole, some, paged };
@@ -99,9 +107,9 @@ enum class RowSet : uint8_t { whole, some, paged };
 // Starts the copies of kRows rows from `first` on to the shared address `target`. Unless the block
 // is whole, those are read for which is_wanted(index), and the others are zeros. A source by value:
 // it may lie in shared memory, which the copies could write for all that the compiler knows.
-template <class Layout, int kRows, int kThreads, RowSet kSet, class T, class IsWanted>
+template <class Layout, int kRows, int kThreads, RowSet kSet, class T, class IsWanted, class Head>
 __device__ void fetch_rows(const RowSource<T> source, uint32_t target, int first,
-                           IsWanted is_wanted) {
+                           IsWanted is_wanted, const Head& head) {
   constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
   constexpr int kRowsAtOnce = kThreads / Layout::kSegmentChunks;
   constexpr int kPasses = kRows / kRowsAtOnce;
@@ -133,31 +141,33 @@ __device__ void fetch_rows(const RowSource<T> source, uint32_t target, int first
   for (int pass = 0; pass < kPasses; ++pass) {
     TESSERA_UNROLL
     for (int segment = 0; segment < Layout::kNumSegments; ++segment) {
-      tile::ptx::cp_async<16>(
-          at + pass * kRowsAtOnce * Layout::kRowBytes + segment * Layout::kSegmentBytes,
-          from[pass] + segment * Layout::kSegmentChunks * kChunkElements, num_bytes[pass]);
+      head.copy(at + pass * kRowsAtOnce * Layout::kRowBytes + segment * Layout::kSegmentBytes,
+                from[pass] + segment * Layout::kSegmentChunks * kChunkElements,
+                16 * (chunk + segment * Layout::kSegmentChunks), num_bytes[pass]);
     }
   }
 }
 
 // The rows of a tile of queries; those beyond its last are zeros.
-template <class Layout, int kRows, int kThreads, class T>
-__device__ void fetch_queries(const RowSource<T>& source, uint32_t target, int first, int last) {
-  fetch_rows<Layout, kRows, kThreads, RowSet::some>(source, target, first,
-                                                    [=](int index) { return index <= last; });
+template <class Layout, int kRows, int kThreads, class T, class Head>
+__device__ void fetch_queries(const RowSource<T>& source, uint32_t target, int first, int last,
+                              const Head& head) {
+  fetch_rows<Layout, kRows, kThreads, RowSet::some>(
+      source, target, first, [=](int index) { return index <= last; }, head);
 }
 
 // The rows of a block of keys from `first` on; those whose bit of `seen` is not set are zeros.
-template <class Layout, int kRows, int kThreads, class T>
-__device__ void fetch_keys(const RowSource<T>& source, uint32_t target, int first, uint64_t seen) {
+template <class Layout, int kRows, int kThreads, class T, class Head>
+__device__ void fetch_keys(const RowSource<T>& source, uint32_t target, int first, uint64_t seen,
+                           const Head& head) {
   constexpr uint64_t kWhole = ~uint64_t{0} >> (64 - kRows);
   const auto is_seen = [=](int index) { return (seen >> (index - first) & 1) != 0; };
   if (source.pages != nullptr) {
-    fetch_rows<Layout, kRows, kThreads, RowSet::paged>(source, target, first, is_seen);
+    fetch_rows<Layout, kRows, kThreads, RowSet::paged>(source, target, first, is_seen, head);
   } else if (seen == kWhole) {
-    fetch_rows<Layout, kRows, kThreads, RowSet::whole>(source, target, first, is_seen);
+    fetch_rows<Layout, kRows, kThreads, RowSet::whole>(source, target, first, is_seen, head);
   } else {
-    fetch_rows<Layout, kRows, kThreads, RowSet::some>(source, target, first, is_seen);
+    fetch_rows<Layout, kRows, kThreads, RowSet::some>(source, target, first, is_seen, head);
   }
 }
 

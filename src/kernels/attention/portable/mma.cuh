@@ -6,6 +6,7 @@
 
 #include "kernels/attention/accept.h"
 #include "kernels/attention/portable/launch.h"
+#include "kernels/attention/portable/padded.cuh"
 #include "kernels/attention/portable/warp_rows.cuh"
 #include "kernels/attention/portable/work.cuh"
 #include "kernels/launch.h"
@@ -43,12 +44,12 @@ struct MmaAttentionShared {
     if (warp == 0) work.note(p, tile, head);
   }
   // Starts the copies of a block of keys, those that `seen` has a bit for.
-  __device__ void fetch(int block, uint64_t seen, int slot) {
+  __device__ void fetch(const ParamsOf<Tile>& p, int block, uint64_t seen, int slot) {
     const int first = block_range<kTile.keys>(block).begin;
     fetch_keys<Keys, kTile.keys, kTile.num_threads()>(
-        work.k_rows, tile::ptx::shared_address(stages[slot].k), first, seen);
+        work.k_rows, tile::ptx::shared_address(stages[slot].k), first, seen, key_head(p));
     fetch_keys<Values, kTile.keys, kTile.num_threads()>(
-        work.v_rows, tile::ptx::shared_address(stages[slot].v), first, seen);
+        work.v_rows, tile::ptx::shared_address(stages[slot].v), first, seen, value_head(p));
   }
 };
 
@@ -130,7 +131,7 @@ __device__ void meet_block(const AttentionParams& p, const Work& work, const Sta
 // Normalised rows to shared memory and from there, 16 bytes a lane, to out. A warp's rows are its
 // own affair.
 template <class T, bool kGeneral, class Tile, class Work, class Rows>
-__device__ void finish(const AttentionParams& p, const Work& work, unsigned char* staged,
+__device__ void finish(const ParamsOf<Tile>& p, const Work& work, unsigned char* staged,
                        float scale, const Rows& rows) {
   constexpr MmaAttentionTile kTile = Tile::kShape;
   using Out = Slabs<kTile.rows, kTile.d_v>;
@@ -164,8 +165,8 @@ __device__ void finish(const AttentionParams& p, const Work& work, unsigned char
     TESSERA_UNROLL
     for (int segment = 0; segment < Out::kNumSegments; ++segment) {
       const unsigned char* from = staged + Out::at(row, 16 * chunk) + segment * Out::kSegmentBytes;
-      *reinterpret_cast<uint4*>(to + segment * Out::kSpan / 2) =
-          *reinterpret_cast<const uint4*>(from);
+      store_columns(value_head(p), to + segment * Out::kSpan / 2,
+                    8 * chunk + segment * Out::kSpan / 2, *reinterpret_cast<const uint4*>(from));
     }
   }
 }
@@ -185,10 +186,11 @@ __device__ void finish(const AttentionParams& p, const Work& work, unsigned char
 //           leave through shared memory by 16 bytes a lane.
 // Cost      4 q_len kv_len d flop a head, and as many exponentials as scores: the tensor cores are
 //           the limit, then shared memory. docs/kernels/attention_portable.md
-// Needs     Rows of q, k, v and out aligned to 16 bytes; a page of a power of two rows.
+// Needs     Rows of q, k, v and out aligned to 16 bytes, of padded tiles to 4; a page of a power of
+//           two rows.
 template <class T, class Tile, bool kGeneral>
 __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_blocks)
-    attention_mma_kernel(const __grid_constant__ AttentionParams p) {
+    attention_mma_kernel(const __grid_constant__ ParamsOf<Tile> p) {
   constexpr MmaAttentionTile kTile = Tile::kShape;
   using Shared = MmaAttentionShared<T, Tile>;
   static_assert(sizeof(Shared) <= kMostSharedBytes);
@@ -201,12 +203,12 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
     const QueryTile tile = find_tile(p, kTile.rows);
     if (tile.last < tile.first) return;
     fetch_queries<typename Shared::Queries, kTile.rows, kTile.num_threads()>(
-        query_rows<T>(p, tile.sequence, head), q, tile.first, tile.last);
+        query_rows<T>(p, tile.sequence, head), q, tile.first, tile.last, key_head(p));
     shared.note(p, tile, head);
   }
   __syncthreads();
   int block = shared.work.blocks.last;
-  if (block >= 0) shared.fetch(block, shared.work.seen(p.mask, block), 0);
+  if (block >= 0) shared.fetch(p, block, shared.work.seen(p.mask, block), 0);
   tile::ptx::cp_async_commit_group();
 
   // With its own rule a score arrives in natural units.
@@ -224,7 +226,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
     const uint64_t seen = next >= 0 ? shared.work.seen(p.mask, next) : 0;
     tile::ptx::cp_async_wait_group<0>();
     __syncthreads();
-    if (next >= 0) shared.fetch(next, seen, slot ^ 1);
+    if (next >= 0) shared.fetch(p, next, seen, slot ^ 1);
     tile::ptx::cp_async_commit_group();
     if (kind != BlockKind::empty) {
       meet_block<T, kGeneral>(p, shared.work, shared.stages[slot], range.begin, kind, scale, rows);
@@ -237,8 +239,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
 }
 
 template <class T, class Tile, bool kGeneral>
-void launch_mma_tile(const AttentionArgs& args, const Context& ctx) {
-  const AttentionParams p = attention_params(args);
+void launch_mma_tile(const ParamsOf<Tile>& p, const Context& ctx) {
   launch(&attention_mma_kernel<T, Tile, kGeneral>,
          {.grid = attention_grid(p, Tile::kShape.rows),
           .block = dim3(Tile::kShape.num_threads()),
@@ -250,8 +251,15 @@ template <class T, int kDk, int kDv>
 void launch_attention_mma(const AttentionArgs& args, const Context& ctx) {
   if (args.q.num_elements() == 0) return;
   with_constant<true, false>(changes_scores(args), [&](auto is_general) {
-    launch_mma_tile<T, MmaAttention<kDk, kDv, is_general()>, is_general()>(args, ctx);
+    launch_mma_tile<T, MmaAttention<kDk, kDv, is_general()>, is_general()>(attention_params(args),
+                                                                           ctx);
   });
+}
+
+template <class T, int kD>
+void launch_attention_mma_padded(const AttentionArgs& args, const Context& ctx) {
+  if (args.q.num_elements() == 0) return;
+  launch_mma_tile<T, PaddedMmaAttention<kD>, true>(padded_params(args), ctx);
 }
 
 }  // namespace tessera::kernels

@@ -5,6 +5,7 @@
 #include "kernels/attention/accept.h"
 #include "kernels/attention/online_softmax.cuh"
 #include "kernels/attention/portable/launch.h"
+#include "kernels/attention/portable/padded.cuh"
 #include "kernels/attention/portable/tile.h"
 #include "kernels/attention/portable/work.cuh"
 #include "kernels/attention/scores.cuh"
@@ -27,15 +28,15 @@ struct SimtAttentionShared {
   alignas(128) float weights[kTile.rows][kTile.keys + kTile.kPad];
   AttentionWork<float, kTile.keys> work;
 
-  __device__ void fetch_k(const MaskParams& mask, int block) {
+  __device__ void fetch_k(const ParamsOf<Tile>& p, int block) {
     fetch_keys<Keys, kTile.keys, kTile.kThreads>(work.k_rows, tile::ptx::shared_address(k),
                                                  block_range<kTile.keys>(block).begin,
-                                                 work.seen(mask, block));
+                                                 work.seen(p.mask, block), key_head(p));
   }
-  __device__ void fetch_v(const MaskParams& mask, int block) {
+  __device__ void fetch_v(const ParamsOf<Tile>& p, int block) {
     fetch_keys<Values, kTile.keys, kTile.kThreads>(work.v_rows, tile::ptx::shared_address(v),
                                                    block_range<kTile.keys>(block).begin,
-                                                   work.seen(mask, block));
+                                                   work.seen(p.mask, block), value_head(p));
   }
 };
 
@@ -160,14 +161,17 @@ class ThreadRows {
     }
     return finish_row(total, scale, sink);
   }
-  __device__ void store(int i, float factor, float* out) const {
+  template <class Head>
+  __device__ void store(const Head& head, int i, float factor, float* out) const {
     TESSERA_UNROLL
     for (int c = 0; c < kValues; c += kVector) {
       if constexpr (kVector == 4) {
-        *reinterpret_cast<float4*>(out + column(c)) = {
-            o_[i][c] * factor, o_[i][c + 1] * factor, o_[i][c + 2] * factor, o_[i][c + 3] * factor};
+        store_columns(head, out + column(c), column(c),
+                      float4{o_[i][c] * factor, o_[i][c + 1] * factor, o_[i][c + 2] * factor,
+                             o_[i][c + 3] * factor});
       } else {
-        *reinterpret_cast<float2*>(out + column(c)) = {o_[i][c] * factor, o_[i][c + 1] * factor};
+        store_columns(head, out + column(c), column(c),
+                      float2{o_[i][c] * factor, o_[i][c + 1] * factor});
       }
     }
   }
@@ -219,7 +223,7 @@ __device__ void drop_weights(const AttentionParams& p, const Work& work, int fir
 }
 
 template <bool kGeneral, class Work, class Tile>
-__device__ void finish_rows(const AttentionParams& p, const Work& work, float scale,
+__device__ void finish_rows(const ParamsOf<Tile>& p, const Work& work, float scale,
                             const ThreadRows<Tile>& rows) {
   constexpr SimtAttentionTile kTile = Tile::kShape;
   const Sequence& s = work.tile.sequence;
@@ -234,7 +238,7 @@ __device__ void finish_rows(const AttentionParams& p, const Work& work, float sc
     if (p.lse != nullptr && threadIdx.x % kTile.kThreadsN == 0) {
       lse[query * p.lse_strides.row] = end.lse;
     }
-    rows.store(i, kGeneral ? end.factor * p.scores.keep_scale : end.factor,
+    rows.store(value_head(p), i, kGeneral ? end.factor * p.scores.keep_scale : end.factor,
                out + query * p.out_strides.row);
   }
 }
@@ -251,10 +255,11 @@ __device__ void finish_rows(const AttentionParams& p, const Work& work, float sc
 // Cost      4 q_len kv_len d flop a head at 128 fma a clock and SM. Of 4 d_k, 8 rows and 2 keys a
 //           thread issues 64 fma for 10 loads; of 4 keys, 8 rows and 8 values 256 for 16.
 //           docs/kernels/attention_portable.md
-// Needs     Rows of q, k, v and out aligned to 16 bytes; a page of a power of two rows.
+// Needs     Rows of q, k, v and out aligned to 16 bytes, of padded tiles to 4; a page of a power of
+//           two rows.
 template <class Tile, bool kGeneral>
 __global__ void __launch_bounds__(Tile::kShape.kThreads, Tile::kShape.min_blocks)
-    attention_f32_kernel(const __grid_constant__ AttentionParams p) {
+    attention_f32_kernel(const __grid_constant__ ParamsOf<Tile> p) {
   constexpr SimtAttentionTile kTile = Tile::kShape;
   using Shared = SimtAttentionShared<Tile>;
   extern __shared__ __align__(128) unsigned char dynamic[];
@@ -266,7 +271,7 @@ __global__ void __launch_bounds__(Tile::kShape.kThreads, Tile::kShape.min_blocks
     if (tile.last < tile.first) return;
     fetch_queries<typename Shared::Queries, kTile.rows, kTile.kThreads>(
         query_rows<float>(p, tile.sequence, head), tile::ptx::shared_address(shared.q), tile.first,
-        tile.last);
+        tile.last, key_head(p));
     if (threadIdx.x < 32) shared.work.note(p, tile, head);
   }
   __syncthreads();
@@ -274,18 +279,18 @@ __global__ void __launch_bounds__(Tile::kShape.kThreads, Tile::kShape.min_blocks
   const float scale = (kGeneral ? 1.0f : p.scores.scale) * kLog2e;
   ThreadRows<Tile> rows(static_cast<int>(threadIdx.x));
   int block = work.blocks.last;
-  if (block >= 0) shared.fetch_k(p.mask, block);
+  if (block >= 0) shared.fetch_k(p, block);
   tile::ptx::cp_async_commit_group();
   while (block >= 0) {
     const KeyRange range = block_range<kTile.keys>(block);
     tile::ptx::cp_async_wait_group<0>();
     __syncthreads();  // K has landed, and V has been read
-    shared.fetch_v(p.mask, block);
+    shared.fetch_v(p, block);
     tile::ptx::cp_async_commit_group();
     rows.multiply_qk(shared);
     __syncthreads();  // K has been read
     const int next = work.block_after(p.mask, block);
-    if (next >= 0) shared.fetch_k(p.mask, next);
+    if (next >= 0) shared.fetch_k(p, next);
     tile::ptx::cp_async_commit_group();
     finish_scores<kGeneral>(p, work, range.begin, work.keys.kind(range), rows);
     rows.take_weights(scale);
@@ -300,18 +305,27 @@ __global__ void __launch_bounds__(Tile::kShape.kThreads, Tile::kShape.min_blocks
   finish_rows<kGeneral>(p, work, scale, rows);
 }
 
+template <class Tile, bool kGeneral>
+void launch_f32_tile(const ParamsOf<Tile>& p, const Context& ctx) {
+  launch(&attention_f32_kernel<Tile, kGeneral>,
+         {.grid = attention_grid(p, Tile::kShape.rows),
+          .block = dim3(Tile::kShape.kThreads),
+          .shared_bytes = sizeof(SimtAttentionShared<Tile>)},
+         p, ctx);
+}
+
 template <int kDk, int kDv>
 void launch_attention_f32(const AttentionArgs& args, const Context& ctx) {
-  using Tile = SimtAttention<kDk, kDv>;
   if (args.q.num_elements() == 0) return;
-  const AttentionParams p = attention_params(args);
   with_constant<true, false>(changes_scores(args), [&](auto is_general) {
-    launch(&attention_f32_kernel<Tile, is_general()>,
-           {.grid = attention_grid(p, Tile::kShape.rows),
-            .block = dim3(Tile::kShape.kThreads),
-            .shared_bytes = sizeof(SimtAttentionShared<Tile>)},
-           p, ctx);
+    launch_f32_tile<SimtAttention<kDk, kDv>, is_general()>(attention_params(args), ctx);
   });
+}
+
+template <int kD>
+void launch_attention_f32_padded(const AttentionArgs& args, const Context& ctx) {
+  if (args.q.num_elements() == 0) return;
+  launch_f32_tile<PaddedSimtAttention<kD>, true>(padded_params(args), ctx);
 }
 
 }  // namespace tessera::kernels

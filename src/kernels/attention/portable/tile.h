@@ -47,6 +47,15 @@ constexpr MmaAttentionTile mma_attention_tile(int d_k, int d_v, bool is_general)
 template <int kDk, int kDv, bool kIsGeneral>
 struct MmaAttention {
   static constexpr MmaAttentionTile kShape = mma_attention_tile(kDk, kDv, kIsGeneral);
+  static constexpr bool kIsPadded = false;
+};
+
+// A tile of kD columns for heads of fewer: the columns that a head lacks are zeros. One general
+// instance takes every call, so that few are compiled.
+template <int kD>
+struct PaddedMmaAttention {
+  static constexpr MmaAttentionTile kShape = mma_attention_tile(kD, kD, true);
+  static constexpr bool kIsPadded = true;
 };
 
 // A block of the kernel on CUDA cores: 8 x 16 threads, each with rows / 8 queries, keys / 16 keys
@@ -81,6 +90,13 @@ constexpr SimtAttentionTile simt_attention_tile(int d_k, int d_v) {
 template <int kDk, int kDv>
 struct SimtAttention {
   static constexpr SimtAttentionTile kShape = simt_attention_tile(kDk, kDv);
+  static constexpr bool kIsPadded = false;
+};
+
+template <int kD>
+struct PaddedSimtAttention {
+  static constexpr SimtAttentionTile kShape = simt_attention_tile(kD, kD);
+  static constexpr bool kIsPadded = true;
 };
 
 }  // namespace tessera::kernels

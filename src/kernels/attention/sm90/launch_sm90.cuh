@@ -106,6 +106,7 @@ void launch_prefill(const AttentionArgs& args, const Context& ctx) {
   if constexpr (PrefillShared<T, Tile>::kStagesOut) {
     p.out = packed_slab_map(args.out, 64, p.log2_packed);
   }
+  p.value_dim = static_cast<int>(args.v.size(-1));
   const int num_sms = device_info(args.q.device).num_sms;
   // Ragged tiles go by sequence.
   p.group = is_ragged(args) ? 1
@@ -125,6 +126,11 @@ template <class T, int kDk, int kDv>
 void launch_prefill_sm90(const AttentionArgs& args, const Context& ctx) {
   if (changes_scores(args)) return launch_prefill_sm90_general<T, kDk, kDv>(args, ctx);
   launch_prefill<T, typename ChoosePrefillTile<kDk, kDv, 16, false>::type, false>(args, ctx);
+}
+
+template <class T, int kD>
+void launch_prefill_sm90_padded(const AttentionArgs& args, const Context& ctx) {
+  launch_prefill<T, typename ChoosePaddedTile<kD>::type, false>(args, ctx);
 }
 
 }  // namespace tessera::kernels

@@ -18,6 +18,9 @@ void launch_prefill_sm90(const AttentionArgs& args, const Context& ctx);
 // With softcap, ALiBi or dropout.
 template <class T, int kDk, int kDv>
 void launch_prefill_sm90_general(const AttentionArgs& args, const Context& ctx);
+// Heads of at most kD elements in tiles of kD.
+template <class T, int kD>
+void launch_prefill_sm90_padded(const AttentionArgs& args, const Context& ctx);
 
 // e4m3 to bf16 or f16.
 template <int kD>

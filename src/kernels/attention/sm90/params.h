@@ -27,6 +27,7 @@ struct Sm90PrefillParams {
   int group;         // heads, of all sequences, whose tiles are walked before those of the next
   bool is_out_bf16;  // else f16; asked of 8-bit inputs alone
   bool zeroes_v;     // rows of v that nobody sees may hold anything
+  int value_dim;     // elements of a head's results, a multiple of 8; asked of padded tiles alone
 };
 static_assert(std::is_trivially_copyable_v<Sm90PrefillParams>);
 

@@ -82,7 +82,7 @@ __device__ void store_tile(const Sm90PrefillParams& p, const PrefillWork& work, 
         words[i] = tile::pack_pair<Out>(o[at] * ends.factor[r], o[at + 1] * ends.factor[r]);
       }
       gather_block(words);
-      if (row.out != nullptr) {
+      if (row.out != nullptr && (!Tile::kIsPadded || 32 * group + 8 * (lane % 4) < p.value_dim)) {
         *reinterpret_cast<uint4*>(row.out + 32 * group + 8 * (lane % 4)) =
             uint4{words[0], words[1], words[2], words[3]};
       }

@@ -8,8 +8,10 @@ namespace tessera::kernels {
 // rows of scores and of results in registers.
 // With kSumsInFloat the tensor cores add up the products of one block of keys alone, and blocks are
 // added by ordinary instructions: their own sums of FP8 products keep fewer digits than a float.
+// With kIsPadded heads may have fewer elements than the tile: the copy engine brings zeros for the
+// others and does not store them, as the tensor maps have the heads' own sizes.
 template <int kKeyDim_, int kValueDim_, int kWarpgroups_, int kKeys_, int kQueryBuffers_,
-          int kStages_, bool kSumsInFloat_ = false>
+          int kStages_, bool kSumsInFloat_ = false, bool kIsPadded_ = false>
 struct PrefillTile {
   static constexpr int kKeyDim = kKeyDim_;
   static constexpr int kValueDim = kValueDim_;
@@ -19,6 +21,7 @@ struct PrefillTile {
   static constexpr int kQueryBuffers = kQueryBuffers_;
   static constexpr int kStages = kStages_;  // of k, and of v
   static constexpr bool kSumsInFloat = kSumsInFloat_;
+  static constexpr bool kIsPadded = kIsPadded_;
   // Whether a warpgroup takes the exponentials of one block under its own products of the one
   // before. That needs the weights of two blocks in registers; three or four warpgroups have longer
   // blocks or more rows instead, and work under each other's products.
@@ -47,13 +50,13 @@ struct PrefillShape {
 // A general instance changes scores or drops weights, for which it needs registers, as does one
 // that sums FP8 products in float. Where exponentials take longer than products, with small heads
 // and 8-bit ones, more warpgroups keep their unit busy.
-constexpr PrefillShape choose_prefill_shape(int key_dim, int bits, bool is_general,
+constexpr PrefillShape choose_prefill_shape(int key_dim, int value_dim, int bits, bool is_general,
                                             bool sums_in_float) {
   const bool is_large = key_dim > 128;
   if (is_general) return {2, is_large && bits == 16 ? 48 : 64, is_large ? 1 : 2, 2};
   if (sums_in_float) return {2, key_dim == 64 ? 128 : 96, 2, 3};
   if (key_dim == 256) return {2, bits == 8 ? 96 : 64, 1, 2};
-  if (is_large) return {2, 128, 1, 2};
+  if (is_large) return {2, value_dim > 128 ? 96 : 128, 1, 2};
   if (key_dim <= 64 && bits == 16) return {4, 64, 2, 6};
   if (key_dim <= 64) return {3, 128, 2, 3};
   if (bits == 8) return {3, 96, 2, 3};
@@ -64,9 +67,17 @@ constexpr PrefillShape choose_prefill_shape(int key_dim, int bits, bool is_gener
 template <int kKeyDim, int kValueDim, int kBits, bool kIsGeneral, bool kSumsInFloat = false>
 struct ChoosePrefillTile {
   static constexpr PrefillShape kShape =
-      choose_prefill_shape(kKeyDim, kBits, kIsGeneral, kSumsInFloat);
+      choose_prefill_shape(kKeyDim, kValueDim, kBits, kIsGeneral, kSumsInFloat);
   using type = PrefillTile<kKeyDim, kValueDim, kShape.warpgroups, kShape.keys, kShape.query_buffers,
                            kShape.stages, kSumsInFloat>;
+};
+
+// Of 16-bit heads of at most kDim elements.
+template <int kDim>
+struct ChoosePaddedTile {
+  static constexpr PrefillShape kShape = choose_prefill_shape(kDim, kDim, 16, false, false);
+  using type = PrefillTile<kDim, kDim, kShape.warpgroups, kShape.keys, kShape.query_buffers,
+                           kShape.stages, false, true>;
 };
 
 }  // namespace tessera::kernels
