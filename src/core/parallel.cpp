@@ -5,11 +5,11 @@
 // the place when none is left, and waits until the workers inside have left. `Place::state` counts
 // them, so a worker that comes late finds the place closed and never touches a loop that has ended.
 //
-// Waiting is spinning for some tens of microseconds, which is longer than the gaps between the
-// operations of a step, and then sleeping in the kernel, so that a thread with nothing to do leaves
-// its CPU to other programs.
+// Waiting is spinning for longer than the gaps between the operations of a step, and then sleeping
+// in the kernel, so that a thread with nothing to do leaves its CPU to other programs.
 #include "core/parallel.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,13 +17,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <limits>
 #include <mutex>
 #include <new>
-#include <string_view>
 
 #include "core/cpu_count.h"
 
@@ -77,11 +77,20 @@ constexpr size_t kLine = 64;
 constexpr uint32_t kOpen = 1u << 31;
 constexpr uint32_t kCallerSleeps = 1u << 30;  // the other bits of a state count workers inside
 
-std::chrono::microseconds spin_time() {
-  static const char* t = std::getenv("TESSERA_SPIN");
-  static const std::chrono::microseconds us(t ? std::atoi(t) : 30);
-  return us;
-}
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// How long a thread spins before it sleeps, where no other program wants its CPU. Where one does,
+// it sleeps at once: the system shares out CPUs evenly, so time spent spinning is lost to the
+// loops.
+constexpr microseconds kSpin{100};
+// A worker looks this often how long it has waited for a CPU. If that is more than a third of the
+// time it could have used one, all threads take the CPUs to be crowded for a while.
+constexpr milliseconds kWatchEvery{60};
+constexpr int kCrowdedShare = 3;
+constexpr milliseconds kCrowdedFor{600};
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
@@ -102,21 +111,6 @@ void pause_cpu() {
 #endif
 }
 
-// Spins until is_done() or for kSpinTime: whether it was done.
-template <class IsDone>
-bool spin_until(IsDone&& is_done) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kPausesPerLook = 16;
-  const Clock::time_point end = Clock::now() + spin_time();
-  do {
-    for (int i = 0; i < kPausesPerLook; ++i) {
-      if (is_done()) return true;
-      pause_cpu();
-    }
-  } while (Clock::now() < end);
-  return false;
-}
-
 struct alignas(kLine) Place {
   std::atomic<uint32_t> state = 0;
   std::atomic<bool> is_taken = false;
@@ -128,6 +122,7 @@ struct alignas(kLine) Place {
 struct Pool {
   alignas(kLine) std::atomic<uint32_t> news = 0;  // changes when a place is opened
   std::atomic<int> num_sleeping = 0;
+  std::atomic<Clock::rep> crowded_until = 0;        // the clock's count at which spins return
   alignas(kLine) std::atomic<int> num_threads = 0;  // 0: not decided yet
   std::atomic<int> num_workers = 0;
   std::atomic<int> num_refused = 0;  // workers that could not be started
@@ -136,6 +131,60 @@ struct Pool {
 };
 constinit Pool pool;
 constinit thread_local bool is_in_loop = false;
+
+// Spins until is_done(), but not for long: whether it was done.
+template <class IsDone>
+bool spin_until(IsDone&& is_done) {
+  constexpr int kPausesPerLook = 16;
+  const Clock::time_point begin = Clock::now();
+  if (begin.time_since_epoch().count() < pool.crowded_until.load()) return is_done();
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (is_done()) return true;
+      pause_cpu();
+    }
+  } while (Clock::now() - begin < kSpin);
+  return false;
+}
+
+// Notices that other programs want a worker's CPU.
+class CrowdWatch {
+ public:
+  void look() {
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return;
+    next_ = now + kWatchEvery;
+    const Times times = times_of_thread();
+    const int64_t ran = times.ran - before_.ran, waited = times.waited - before_.waited;
+    before_ = times;
+    if (waited * kCrowdedShare > ran + waited && nanoseconds(waited) * 10 > kWatchEvery) {
+      pool.crowded_until = (now + kCrowdedFor).time_since_epoch().count();
+    }
+  }
+
+ private:
+  struct Times {
+    int64_t ran = 0, waited = 0;  // nanoseconds on a CPU, and ready for one that others had
+  };
+
+  // Zeros on a system that does not say.
+  static Times times_of_thread() {
+    Times times;
+    char text[128];
+    const int file = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return times;
+    const ssize_t length = read(file, text, sizeof text);
+    ::close(file);
+    if (length <= 0) return times;
+    const char* end = text + length;
+    const char* space = std::from_chars(text, end, times.ran).ptr;
+    if (space < end) std::from_chars(space + 1, end, times.waited);
+    return times;
+  }
+
+  Clock::time_point next_ = Clock::now() + kWatchEvery;
+  Times before_ = times_of_thread();
+};
 
 bool enter(Place& place) {
   uint32_t state = place.state.load(std::memory_order_relaxed);
@@ -154,6 +203,7 @@ void leave(Place& place) {
 void* work(void* index_pointer) {
   const int index = static_cast<int>(reinterpret_cast<intptr_t>(index_pointer));
   is_in_loop = true;
+  CrowdWatch watch;
   for (;;) {
     const uint32_t seen = pool.news.load();
     for (Place& place : pool.places) {
@@ -161,6 +211,7 @@ void* work(void* index_pointer) {
       if (index < place.max_workers) place.loop->take_part();
       leave(place);
     }
+    watch.look();
     if (spin_until([&] { return pool.news.load(std::memory_order_relaxed) != seen; })) continue;
     // In this order: whoever brings news later sees a sleeper.
     pool.num_sleeping.fetch_add(1);

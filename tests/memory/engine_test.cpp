@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ struct Kind {
   const char* name;
   EngineOptions options;
 };
+
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 EngineOptions options_of(bool use_int8_weights, KvType kv_type) {
   EngineOptions options;
@@ -140,21 +143,21 @@ TEST_P(OutOfMemory, EveryAllocationOfLoadAndStepsMayFail) {
     const int64_t live = num_live_allocations();
     int64_t n = 1;
     for (bool has_failed = true; has_failed; ++n) {
-      SCOPED_TRACE(::testing::Message() << "allocation " << n << ", " << count << " threads");
       fail_allocation(n);
       try {
         const Answers answers = load_and_run(folder, GetParam().options);
         has_failed = stop_failing();
         for (size_t i = 0; i < want.size(); ++i) {
           if (answers[i].find("out of memory") != std::string::npos) continue;
-          ASSERT_EQ(answers[i], want[i]) << "sequence " << i;
+          ASSERT_EQ(answers[i], want[i]) << "sequence " << i << ", allocation " << n;
         }
       } catch (const std::bad_alloc&) {
-        ASSERT_TRUE(stop_failing());
+        ASSERT_TRUE(stop_failing()) << "allocation " << n;
       } catch (const Error& error) {
         ASSERT_TRUE(stop_failing()) << error.what();
       }
-      ASSERT_LE(num_live_allocations(), live) << "leaked";
+      ASSERT_LE(num_live_allocations(), live) << "leaked after allocation " << n;
+      ASSERT_FALSE(HasFailure()) << "allocation " << n << ", " << count << " threads";
     }
     EXPECT_GT(n, 500);
   }

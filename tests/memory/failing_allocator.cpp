@@ -3,9 +3,11 @@
 #include "tests/memory/failing_allocator.h"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace {
@@ -15,12 +17,30 @@ std::atomic<int64_t> left_until_failure = kNever;
 std::atomic<bool> has_failed = false;
 std::atomic<int64_t> num_live = 0;
 
+// The JSON library allocates in a destructor, where a failure cannot be reported: it ends the
+// process, whatever its caller does. Such an allocation passes on its turn to the next one.
+bool is_in_json_destructor() {
+  void* frames[24];
+  const int count = backtrace(frames, 24);
+  char** names = backtrace_symbols(frames, count);
+  bool found = false;
+  for (int i = 0; names != nullptr && i < count; ++i) {
+    found = found || std::strstr(names[i], "json_value7destroy") != nullptr;
+  }
+  std::free(names);
+  return found;
+}
+
 bool must_fail() {
   int64_t left = left_until_failure.load();
   while (left != kNever) {
     const int64_t next = left == 1 ? kNever : left - 1;
     if (!left_until_failure.compare_exchange_weak(left, next)) continue;
     if (left != 1) return false;
+    if (is_in_json_destructor()) {
+      left_until_failure = 1;
+      return false;
+    }
     has_failed = true;
     return true;
   }
