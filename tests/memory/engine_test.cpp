@@ -75,6 +75,7 @@ EngineOptions options_of(bool use_int8_weights, KvType kv_type) {
 std::vector<Request> requests() {
   std::vector<Request> all(3);
   all[0].prompt = std::vector<int32_t>(20, 7);
+  all[0].sampling.temperature = 0.0f;
   all[0].num_logprobs = 2;
   all[1].prompt = {1, 2, 3};
   all[1].num_outputs = 2;
