@@ -6,6 +6,8 @@ Three bars, on as many threads as there are CPUs:
   alone      with --base: no slower than that binary, within 3 % of noise
   together   two processes at once decode at least 85 % of the tokens per second of one alone
   beside     next to one busy loop per CPU a process decodes at least 40 % of what it does alone
+Beside them `bound` is printed: two processes of one thread each, which never wait for a thread. What
+keeps it below `alone` is the memory that two processes read, not their waiting.
 The kinds of runs take turns, so that a machine whose speed changes changes all of them, and the
 medians over the rounds are compared. Exits with 1 if a bar is missed.
 """
@@ -23,9 +25,11 @@ MODEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
                      "models", "tessera-13m")
 
 
-def start(binary, tokens):
+def start(binary, tokens, threads=None):
     """A process that decodes 3 times `tokens` tokens, and as many before it is timed."""
     command = [binary, "bench", "e2e", f"pp16+tg{tokens}", "--model", MODEL, "--json", "-"]
+    if threads:
+        command += ["--threads", str(threads)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -40,10 +44,14 @@ def alone(binary, tokens):
     return rate_of(start(binary, tokens))
 
 
-def together(binary, tokens):
+def together(binary, tokens, threads=None):
     """All tokens over the time until both are done."""
-    both = [start(binary, tokens) for _ in range(2)]
+    both = [start(binary, tokens, threads) for _ in range(2)]
     return 2 * min(rate_of(process) for process in both)
+
+
+def bound(binary, tokens):
+    return together(binary, tokens, threads=1)
 
 
 def beside(binary, tokens):
@@ -58,11 +66,11 @@ def beside(binary, tokens):
 
 
 def measure(options):
-    rates = {"base": [], "alone": [], "together": [], "beside": []}
+    rates = {"base": [], "alone": [], "bound": [], "together": [], "beside": []}
     for _ in range(options.rounds):
         if options.base:
             rates["base"].append(alone(options.base, options.tokens))
-        for kind in (alone, together, beside):
+        for kind in (alone, bound, together, beside):
             rates[kind.__name__].append(kind(options.binary, options.tokens))
     return {kind: values for kind, values in rates.items() if values}
 

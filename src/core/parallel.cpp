@@ -86,11 +86,11 @@ using std::chrono::nanoseconds;
 // it sleeps at once: the system shares out CPUs evenly, so time spent spinning is lost to the
 // loops.
 constexpr microseconds kSpin{100};
-// A worker looks this often how long it has waited for a CPU. If that is more than a third of the
+// A worker looks this often how long it has waited for a CPU. If that is more than a quarter of the
 // time it could have used one, all threads take the CPUs to be crowded for a while.
 constexpr milliseconds kWatchEvery{60};
-constexpr int kCrowdedShare = 3;
-constexpr milliseconds kCrowdedFor{600};
+constexpr int kCrowdedShare = 4;
+constexpr milliseconds kCrowdedFor{1000};
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
