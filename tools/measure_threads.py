@@ -1,17 +1,17 @@
 """Measures what waiting threads cost: decode of the bundled model alone and in company.
 
 Usage: tools/measure_threads.py BINARY [--base BINARY] [--rounds N] [--tokens N]
-
-Three bars, on as many threads as there are CPUs:
-  alone      with --base: no slower than that binary, within 3 % of noise
-  together   two processes at once decode at least 85 % of the tokens per second of one alone
-  beside     next to one busy loop per CPU a process decodes at least 40 % of what it does alone
-Beside them `bound` is printed: two processes of one thread each, which never wait for a thread. What
-keeps it below `alone` is the memory that two processes read, not their waiting.
-The kinds of runs take turns, so that a machine whose speed changes changes all of them, and the
-medians over the rounds are compared. Exits with 1 if a bar is missed.
 """
 # SPDX-License-Identifier: MIT
+#
+# Three bars, on as many threads as there are CPUs:
+#   alone      with --base: no slower than that binary, within 3 % of noise
+#   together   two processes at once decode at least 85 % of the tokens per second of one alone
+#   beside     next to one busy loop per CPU a process decodes at least 40 % of what it does alone
+# Beside them `bound` is printed: two processes of one thread each, which wait for no thread. What
+# keeps it below `alone` is the memory that two processes read, not their waiting.
+# The kinds of runs take turns, so that a machine whose speed changes changes all of them, and the
+# medians over the rounds are compared. Exits with 1 if a bar is missed.
 
 import argparse
 import json
