@@ -14,6 +14,7 @@
 #include "apps/verbs.h"
 #include "bench/report.h"
 #include "bench/timer.h"
+#include "core/parallel.h"
 #include "core/text.h"
 #include "engine/make_engine.h"
 #include "model/config.h"

@@ -14,6 +14,7 @@
 #include "bench/bench.h"
 #include "bench/ceilings.h"
 #include "bench/report.h"
+#include "core/parallel.h"
 #include "core/text.h"
 #include "ops/registry.h"
 

@@ -16,6 +16,7 @@
 #include "apps/progress.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
+#include "core/parallel.h"
 #include "core/text.h"
 
 namespace tessera::apps {

@@ -2,13 +2,12 @@
 // SPDX-License-Identifier: MIT
 #include "apps/model_options.h"
 
-#include <omp.h>
-
 #include <cstdlib>
 #include <vector>
 
 #include "apps/options.h"
 #include "apps/progress.h"
+#include "core/parallel.h"
 #include "core/text.h"
 #include "engine/make_engine.h"
 
@@ -77,10 +76,8 @@ void use_threads(int64_t threads) {
   if (threads > kMaxThreads) {
     throw UsageError(concat("--threads is ", threads, "; it may be 1 to ", kMaxThreads));
   }
-  if (threads > 0) omp_set_num_threads(static_cast<int>(threads));
+  if (threads > 0) set_num_threads(static_cast<int>(threads));
 }
-
-int num_threads() { return omp_get_max_threads(); }
 
 EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config) {
   use_threads(options.threads);

@@ -36,7 +36,6 @@ Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
 EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config);
 // Threads that operations on the CPU use; 0 keeps what there is.
 void use_threads(int64_t threads);
-int num_threads();
 
 // What a person's MODEL means: a folder with a config.json; empty is the default model: the folder
 // TESSERA_MODEL names, or the bundled one. Refuses what is not there.

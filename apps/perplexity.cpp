@@ -16,6 +16,7 @@
 #include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
+#include "core/parallel.h"
 #include "core/text.h"
 
 namespace tessera::apps {

@@ -17,6 +17,7 @@
 #include "apps/prompt.h"
 #include "apps/sampling_options.h"
 #include "apps/verbs.h"
+#include "core/parallel.h"
 #include "core/text.h"
 
 namespace tessera::apps {

@@ -3,11 +3,14 @@
 #include "bench/ceilings.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "bench/timer.h"
+#include "core/parallel.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera::bench {
@@ -35,23 +38,24 @@ Ceilings measure_cpu_ceilings() {
   const Tensor target(DType::i64, {kWords});
   int64_t* from = source.view().as<int64_t>();
   int64_t* to = target.view().as<int64_t>();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < kWords; ++i) {
-    from[i] = i;
-    to[i] = 0;
-  }
-  int64_t total = 0;
+  const auto for_each_block = [&](auto&& body) {
+    parallel_for(kWords / kBlockWords, kBlockWords,
+                 [&](int64_t block) { body(block * kBlockWords); });
+  };
+  for_each_block([&](int64_t first) {
+    std::iota(from + first, from + first + kBlockWords, first);
+    std::fill_n(to + first, kBlockWords, 0);
+  });
+  std::atomic<int64_t> total = 0;
   const double read_seconds = median_seconds([&] {
-    int64_t sum = 0;
-#pragma omp parallel for schedule(static) reduction(+ : sum)
-    for (int64_t i = 0; i < kWords; ++i) sum += from[i];
-    total += sum;
+    for_each_block([&](int64_t first) {
+      total += std::accumulate(from + first, from + first + kBlockWords, int64_t{0});
+    });
   });
   const double copy_seconds = median_seconds([&] {
-#pragma omp parallel for schedule(static)
-    for (int64_t block = 0; block < kWords / kBlockWords; ++block) {
-      std::memcpy(to + block * kBlockWords, from + block * kBlockWords, kBlockWords * 8);
-    }
+    for_each_block([&](int64_t first) {
+      std::memcpy(to + first, from + first, kBlockWords * sizeof(int64_t));
+    });
   });
   Ceilings ceilings;
   // The sum is looked at, so that the loop that made it stays.

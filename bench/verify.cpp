@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <sstream>
 
 #include "bench/problems/builder.h"
+#include "core/parallel.h"
 #include "tessera/core/convert.h"
 
 namespace tessera::bench {
@@ -70,6 +72,23 @@ double excess(const Operand& operand, const TensorView& got, const TensorView& w
   return allowed > 0 ? apart / allowed : std::numeric_limits<double>::max();
 }
 
+// How many elements are wrong, and which is the first of the worst, in whatever order they come.
+struct Mistakes {
+  int64_t count = 0;
+  double excess = 0;  // of the worst
+  int64_t index = -1;
+
+  void add(const Mistakes& others) {
+    if (others.count == 0) return;
+    const bool is_worse = others.excess > excess;
+    if (count == 0 || is_worse || (others.excess == excess && others.index < index)) {
+      excess = others.excess;
+      index = others.index;
+    }
+    count += others.count;
+  }
+};
+
 }  // namespace
 
 std::string compare(const Operand& operand, const TensorView& got, const TensorView& want) {
@@ -77,25 +96,24 @@ std::string compare(const Operand& operand, const TensorView& got, const TensorV
   if (count == 0) return {};
   const auto num_bytes = static_cast<size_t>(storage_bytes(want.dtype, count));
   if (std::memcmp(got.data, want.data, num_bytes) == 0) return {};
-  int64_t num_wrong = 0, worst_idx = -1;
-  double worst = 0;
-#pragma omp parallel for schedule(static) reduction(+ : num_wrong) if (count > 100000)
-  for (int64_t i = 0; i < count; ++i) {
-    const double over = excess(operand, got, want, i);
-    if (over == 0) continue;
-    ++num_wrong;
-#pragma omp critical
-    if (over > worst || worst_idx < 0) {
-      worst = over;
-      worst_idx = i;
+  Mistakes all;
+  std::mutex mutex;
+  parallel_shares(count, items_in_run(count, 1), [&](Share& share) {
+    Mistakes mine;
+    while (share.next()) {
+      for (int64_t i = share.begin(); i < share.end(); ++i) {
+        if (const double over = excess(operand, got, want, i); over != 0) mine.add({1, over, i});
+      }
     }
-  }
-  if (num_wrong == 0) return {};
+    const std::lock_guard lock(mutex);
+    all.add(mine);
+  });
+  if (all.count == 0) return {};
   std::ostringstream text;
   text.precision(9);
-  text << operand.name << ": " << num_wrong << " of " << count
+  text << operand.name << ": " << all.count << " of " << count
        << " elements are wrong; the worst, ";
-  const int64_t place = worst_idx - operand.offset;
+  const int64_t place = all.index - operand.offset;
   const int64_t stride = operand.strides.empty() ? 0 : operand.strides[0];
   if (place < 0) {
     text << place << " before the first";
@@ -104,7 +122,7 @@ std::string compare(const Operand& operand, const TensorView& got, const TensorV
   } else {
     text << "element " << place;
   }
-  text << ", is " << value_at(got, worst_idx) << ", should be " << value_at(want, worst_idx)
+  text << ", is " << value_at(got, all.index) << ", should be " << value_at(want, all.index)
        << " within " << operand.bound.absolute << " + " << operand.bound.relative << " relative + "
        << operand.bound.steps << " steps";
   return text.str();

@@ -66,6 +66,10 @@ CUDA_HEADER = re.compile(
 HEAVY_FOR_DEVICE = {"iostream", "sstream", "fstream", "format", "functional", "regex", "vector",
                     "string", "map", "unordered_map", "set", "deque", "list", "memory", "thread"}
 
+# An exception that leaves an OpenMP region ends the process, its threads spin at barriers, and a
+# forked child waits for them for ever.
+OPENMP = re.compile(r'#\s*pragma\s+omp\b|_Pragma\s*\(\s*"\s*omp\b|\bomp\.h\b|\bomp_[a-z_]+\s*\(')
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -170,6 +174,9 @@ def check_file(root, path):
         if "__CUDA_ARCH__" in line:
             problems.append(f"{path}:{number}: no kernel asks for __CUDA_ARCH__; overload on the "
                             "library tags of core/library.h")
+        if OPENMP.search(line):
+            problems.append(f"{path}:{number}: no OpenMP; loops over threads go through "
+                            "core/parallel.h")
         if layer == "include" and re.search(r"\bcuda[A-Z]\w*", line):
             problems.append(f"{path}:{number}: a public header names a type of CUDA; Stream in "
                             "tessera/core/device.h stands for cudaStream_t")

@@ -140,7 +140,7 @@ run_sanitizers() {
         memcheck) options=(--report-api-errors no) ;;
         racecheck) filter="$filter-$untraced" ;;
       esac
-      OMP_NUM_THREADS=2 TESSERA_SMALL=1 step "${tool}_$name" bash -c "$sharded" sharded $shards \
+      TESSERA_THREADS=2 TESSERA_SMALL=1 step "${tool}_$name" bash -c "$sharded" sharded $shards \
         compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 "${options[@]}" \
         "$test" --gtest_brief=1 --gtest_filter="$filter"
     done

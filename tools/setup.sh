@@ -48,7 +48,7 @@ fi
 if [ "${1:-build}" = fuzz ] && ! sh tools/find_clang.sh >/dev/null; then
   for version in 20 19 18 17 16; do
     if LC_ALL=C apt-cache policy "clang-$version" 2>/dev/null | grep -q 'Candidate: [^(]'; then
-      required="$required clang-$version libclang-rt-$version-dev libomp-$version-dev"
+      required="$required clang-$version libclang-rt-$version-dev"
       break
     fi
   done

@@ -6,6 +6,7 @@
 #include "bench/problems/attention_data.h"
 
 #include "bench/problems/key_code.h"
+#include "core/parallel.h"
 
 namespace tessera::bench {
 namespace {
@@ -65,13 +66,12 @@ void fill_random(Operand& x, const std::vector<Token>& tokens, Random random) {
   const auto num_tokens = static_cast<int64_t>(tokens.size());
   const RepeatingValues values(x.host.view().dtype, num_tokens * num_heads * num_cols,
                                [=](int64_t i) { return random.normal(i); });
-#pragma omp parallel for schedule(static) if (num_tokens > 1000)
-  for (int64_t t = 0; t < num_tokens; ++t) {
+  parallel_for(num_tokens, num_heads * num_cols, [&](int64_t t) {
     for (int64_t h = 0; h < num_heads; ++h) {
       values.copy((t * num_heads + h) * num_cols, num_cols, x.host,
                   tokens[static_cast<size_t>(t)].place + h * head_stride(x));
     }
-  }
+  });
 }
 
 void store_row(Operand& x, const Token& token, int64_t head, std::span<const float> elements) {

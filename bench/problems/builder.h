@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "bench/problem.h"
+#include "core/parallel.h"
 #include "tessera/core/convert.h"
 
 namespace tessera::bench {
@@ -135,12 +136,11 @@ void fill_rows(Operand& operand, const F& f) {
   int64_t num_cols = 1;
   for (size_t d = 1; d < operand.shape.size(); ++d) num_cols *= operand.shape[d];
   const int64_t stride = operand.strides[0];
-#pragma omp parallel for schedule(static) if (num_rows * num_cols > 100000)
-  for (int64_t r = 0; r < num_rows; ++r) {
+  parallel_for(num_rows, num_cols, [&](int64_t r) {
     for (int64_t c = 0; c < num_cols; ++c) {
       store(operand.host.view(), operand.offset + r * stride + c, f(r, c));
     }
-  }
+  });
 }
 
 // The same over a vector.
@@ -165,8 +165,7 @@ class RepeatingValues {
   template <class Value>
   RepeatingValues(DType dtype, int64_t count, const Value& value)
       : count_(std::min(kPeriod, count)), values_(dtype, {count_}) {
-#pragma omp parallel for schedule(static) if (count_ > 100000)
-    for (int64_t i = 0; i < count_; ++i) store(values_, i, value(i));
+    parallel_for(count_, 1, [&](int64_t i) { store(values_, i, value(i)); });
   }
 
   // `count` of them from the `first` on, to element `place` of a storage of the same type.

@@ -9,6 +9,7 @@
 
 #include "bench/problems/builder.h"
 #include "bench/problems/makers.h"
+#include "core/parallel.h"
 #include "core/text.h"
 
 namespace tessera::bench {
@@ -59,11 +60,10 @@ Problem make_copy(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     const Random random = b.random();
     auto* bytes = operand.host.view().as<uint8_t>();
     const int64_t num_bytes = operand.host.size_bytes();
-#pragma omp parallel for schedule(static) if (num_bytes > 1000000)
-    for (int64_t i = 0; i < num_bytes / 8; ++i) {
+    parallel_for(num_bytes / 8, 1, [&](int64_t i) {
       const uint64_t bits = random.bits(i);
       std::memcpy(bytes + 8 * i, &bits, 8);
-    }
+    });
     for (int64_t i = num_bytes / 8 * 8; i < num_bytes; ++i) {
       bytes[i] = static_cast<uint8_t>(random.bits(i));
     }

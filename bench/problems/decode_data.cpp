@@ -8,6 +8,7 @@
 #include <span>
 
 #include "bench/problems/key_code.h"
+#include "core/parallel.h"
 #include "tessera/ops/kv_cache.h"
 
 namespace tessera::bench {
@@ -104,14 +105,13 @@ void fill_random_codes(Operand& pages, const std::vector<StoredRow>& rows, const
   });
   TensorView storage = pages.host;
   storage.dtype = dtype;
-#pragma omp parallel for schedule(static) if (num_rows > 1000)
-  for (int64_t i = 0; i < num_rows; ++i) {
+  parallel_for(num_rows, o.kv_heads * num_cols, [&](int64_t i) {
     const StoredRow& at = rows[static_cast<size_t>(i)];
     for (int64_t h = 0; h < o.kv_heads; ++h) {
       values.copy((i * o.kv_heads + h) * num_cols, num_cols, storage,
                   element_of(pages, at.page, at.row, h) / per_byte);
     }
-  }
+  });
 }
 
 void fill_head_scales(Operand& scales, const DecodeOptions& o) {

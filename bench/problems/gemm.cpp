@@ -12,6 +12,7 @@
 #include "bench/problems/builder.h"
 #include "bench/problems/gemm_shapes.h"
 #include "bench/problems/makers.h"
+#include "core/parallel.h"
 #include "ops/registry.h"
 
 namespace tessera::bench {
@@ -101,12 +102,11 @@ void fill_repeating(Operand& operand, const Value& value) {
   const int64_t num_cols = operand.shape[rank - 1], rows_each = operand.shape[rank - 2];
   const int64_t num_rows = rows_each * (rank == 3 ? operand.shape[0] : 1);
   const RepeatingValues values(operand.host.view().dtype, num_rows * num_cols, value);
-#pragma omp parallel for schedule(static) if (num_rows * num_cols > 100000)
-  for (int64_t row = 0; row < num_rows; ++row) {
+  parallel_for(num_rows, num_cols, [&](int64_t row) {
     const int64_t place = operand.offset + row / rows_each * (rank == 3 ? operand.strides[0] : 0) +
                           row % rows_each * operand.strides[rank - 2];
     values.copy(row * num_cols, num_cols, operand.host, place);
-  }
+  });
 }
 
 // a and residual: variance 1, or small integers.

@@ -11,6 +11,7 @@
 // Everything is held to the CPU bit for bit: rotated values, codes, scales and tails.
 #include "bench/problems/kv_pool.h"
 #include "bench/problems/makers.h"
+#include "core/parallel.h"
 #include "tessera/ops/kv_cache.h"
 
 namespace tessera::bench {
@@ -138,12 +139,11 @@ class Maker {
     const int64_t num_cols = operand.strides[0] - gap;
     if (operand.host.size_bytes() == 0) return;
     const int64_t num_rows = operand.shape[0];
-#pragma omp parallel for schedule(static) if (num_rows * num_cols > 100000)
-    for (int64_t r = 0; r < num_rows; ++r) {
+    parallel_for(num_rows, num_cols, [&](int64_t r) {
       for (int64_t c = 0; c < num_cols; ++c) {
         store(operand.host.view(), r * operand.strides[0] + c, number(random, r * num_cols + c));
       }
-    }
+    });
   }
 
   void add_heads(std::string_view name, Role role, int64_t heads) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/problems/kv_pool.h"
 
+#include "core/parallel.h"
 #include "core/text.h"
 
 namespace tessera::bench {
@@ -126,8 +127,7 @@ TensorView Pool::scales(std::span<const TensorView> views) const {
 
 void Pool::fill_values(const TensorView& view, Random random, float scale, float add) const {
   const int64_t last = view.size(-1), num_rows = view.num_elements() / last;
-#pragma omp parallel for schedule(static) if (num_rows > 1000)
-  for (int64_t row = 0; row < num_rows; ++row) {
+  parallel_for(num_rows, last, [&](int64_t row) {
     int64_t rest = row, offset = 0;
     for (int d = view.rank - 2; d >= 0; --d) {
       offset += rest % view.size(d) * view.stride(d);
@@ -136,7 +136,7 @@ void Pool::fill_values(const TensorView& view, Random random, float scale, float
     for (int64_t i = 0; i < last; ++i) {
       store(view, offset + i, scale * random.normal(row * last + i) + add);
     }
-  }
+  });
 }
 
 void Pool::fill(std::span<Operand> operands, Random random) const {
@@ -147,10 +147,9 @@ void Pool::fill(std::span<Operand> operands, Random random) const {
   }
   const TensorView bytes = operands[operand_].host.view();
   const Random code_random = random.stream(0);
-#pragma omp parallel for schedule(static) if (bytes.num_elements() > 100000)
-  for (int64_t i = 0; i < bytes.num_elements(); ++i) {
+  parallel_for(bytes.num_elements(), 1, [&](int64_t i) {
     bytes.as<uint8_t>()[i] = static_cast<uint8_t>(code_random.bits(i) >> 24);
-  }
+  });
   if (is_float16_or_32(dtype_)) fill_values(pages(views), random.stream(1), 1.0f, 0.0f);
   if (has_row_scales_) fill_values(scales(views), random.stream(2), 0.05f, 0.3f);
 }

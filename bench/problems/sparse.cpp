@@ -8,6 +8,7 @@
 
 #include "bench/problems/builder.h"
 #include "bench/problems/makers.h"
+#include "core/parallel.h"
 
 namespace tessera::bench {
 namespace {
@@ -22,18 +23,16 @@ void fill_pruned(Operand& values, Operand& meta, Random random, bool is_normal, 
   const int64_t num_drawn = std::min(kPeriod, n * k);
   const Tensor drawn(dtype, {num_drawn});
   const float deviation = 1.0f / std::sqrt(static_cast<float>(k));
-#pragma omp parallel for schedule(static) if (num_drawn > 100000)
-  for (int64_t i = 0; i < num_drawn; ++i) {
+  parallel_for(num_drawn, 1, [&](int64_t i) {
     store(drawn.view(), i,
           is_normal ? deviation * random.normal(i) : static_cast<float>(random.integer(i, -3, 3)));
-  }
+  });
   const Tensor dense(dtype, {n, k});
   const auto* from = drawn.view().as<uint16_t>();
   auto* to = dense.view().as<uint16_t>();
-#pragma omp parallel for schedule(static) if (n * k > 100000)
-  for (int64_t i = 0; i < n; ++i) {
+  parallel_for(n, k, [&](int64_t i) {
     for (int64_t j = 0; j < k; ++j) to[i * k + j] = from[(i * k + j) % num_drawn];
-  }
+  });
   prune_2_4({.w = dense,
              .out_values = values.place(values.host.view().data, cpu_device()),
              .out_meta = meta.place(meta.host.view().data, cpu_device())});

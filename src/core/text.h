@@ -11,6 +11,7 @@ namespace tessera {
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
+  out.exceptions(std::ios_base::badbit);  // out of memory is thrown; else the text would end early
   (out << ... << parts);
   return std::move(out).str();
 }

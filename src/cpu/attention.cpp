@@ -101,12 +101,12 @@ void run_by_vectors(const AttentionArgs& args, const AttentionNames& names, Simd
   const int64_t scratch_floats = attention_scratch_floats(params.head_dim);
   const AttentionItem* items = plan.data();
   const int64_t num_items = static_cast<int64_t>(plan.size());
-  // Which thread computes an item cannot change it, so the threads take the next one as they come
-  // free.
-#pragma omp parallel for schedule(dynamic) if (num_items > 1 && work > kParallelWork)
-  for (int64_t i = 0; i < num_items; ++i) {
-    attend(params, items[i], thread_scratch(scratch_floats));
-  }
+  parallel_shares(num_items, work > kParallelWork ? 1 : num_items, [&](Share& share) {
+    float* scratch = thread_scratch(scratch_floats);
+    while (share.next()) {
+      for (int64_t i = share.begin(); i < share.end(); ++i) attend(params, items[i], scratch);
+    }
+  });
 }
 
 // Tokens with heads as sequences of one token each.

@@ -13,6 +13,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/parallel.h"
 #include "core/philox.h"
 #include "cpu/attention.h"
 #include "cpu/attention_scores.h"
@@ -339,12 +340,14 @@ void attention_in_double(const AttentionArgs& args) {
     work += plan_sequence(args, sequence_of(args, s), items);
   }
   const int64_t num_items = static_cast<int64_t>(items.size());
-#pragma omp parallel if (num_items > 1 && work > kParallelWork)
-  {
+  parallel_shares(num_items, work > kParallelWork ? 1 : num_items, [&](Share& share) {
     ItemInDouble in_hand;
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < num_items; ++i) in_hand.run(args, items[static_cast<size_t>(i)]);
-  }
+    while (share.next()) {
+      for (int64_t i = share.begin(); i < share.end(); ++i) {
+        in_hand.run(args, items[static_cast<size_t>(i)]);
+      }
+    }
+  });
 }
 
 }  // namespace tessera::cpu

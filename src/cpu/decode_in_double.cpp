@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/parallel.h"
 #include "core/text.h"
 #include "cpu/attention.h"
 #include "cpu/attention_scores.h"
@@ -259,12 +260,10 @@ void decode_in_double(const DecodeAttentionArgs& args) {
   check_lists(args, tokens);
   const int64_t num_kv_heads = args.kv.k_pages.size(2);
   const int64_t num_items = args.kv.seq_lens.size(0) * num_kv_heads;
-#pragma omp parallel if (num_items > 1)
-  {
+  parallel_shares(num_items, 1, [&](Share& share) {
     DecodeItem item(args, tokens);
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < num_items; ++i) item.run(i / num_kv_heads, i % num_kv_heads);
-  }
+    while (share.next()) item.run(share.begin() / num_kv_heads, share.begin() % num_kv_heads);
+  });
 }
 
 }  // namespace tessera::cpu

@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <memory>
 #include <new>
 
+#include "core/parallel.h"
 #include "cpu/gemm_epilogue.h"
 #include "cpu/gemm_kernel.h"
 
@@ -107,9 +106,9 @@ struct Kernels {
 
 // Out of the rows of `p`; they are widened first, unless a_floats is a itself.
 void multiply_all(const GemmParams& p, const Kernels& kernels) {
-  bool widens = p.a_floats != p.a;
-  const int num_threads = p.m * p.n * p.k <= kParallelProducts ? 1 : omp_get_max_threads();
-  if (num_threads == 1 || omp_in_parallel()) {
+  const bool widens = p.a_floats != p.a;
+  const int threads = p.m * p.n * p.k <= kParallelProducts ? 1 : num_threads();
+  if (threads == 1) {
     if (widens) kernels.widen_rows(p, {0, p.m});
     const Tasks tasks = cut(p, 1);
     for (int64_t col = 0; col < p.n; col += tasks.cols) {
@@ -117,28 +116,19 @@ void multiply_all(const GemmParams& p, const Kernels& kernels) {
     }
     return;
   }
-  if (widens && p.m <= kRowStep) {  // too little to share: the barrier after it would cost more
-    kernels.widen_rows(p, {0, p.m});
-    widens = false;
+  if (widens) {
+    parallel_for(divide_up(p.m, kRowStep), kRowStep * p.k, [&](int64_t step) {
+      const int64_t row = step * kRowStep;
+      kernels.widen_rows(p, {row, std::min(p.m, row + kRowStep)});
+    });
   }
-  const Tasks tasks = cut(p, num_threads);
-  const int64_t num_tasks = tasks.num_rows * tasks.num_cols;
-#pragma omp parallel
-  {
-    if (widens) {
-#pragma omp for schedule(static)
-      for (int64_t row = 0; row < p.m; row += kRowStep) {
-        kernels.widen_rows(p, {row, std::min(p.m, row + kRowStep)});
-      }
-    }
-#pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < num_tasks; ++task) {
-      const int64_t row = task % tasks.num_rows * tasks.rows;
-      const int64_t col = task / tasks.num_rows * tasks.cols;
-      kernels.multiply(p, {row, std::min(p.m, row + tasks.rows)},
-                       {col, std::min(p.n, col + tasks.cols)});
-    }
-  }
+  const Tasks tasks = cut(p, threads);
+  parallel_tasks(tasks.num_rows * tasks.num_cols, [&](int64_t task) {
+    const int64_t row = task % tasks.num_rows * tasks.rows;
+    const int64_t col = task / tasks.num_rows * tasks.cols;
+    kernels.multiply(p, {row, std::min(p.m, row + tasks.rows)},
+                     {col, std::min(p.n, col + tasks.cols)});
+  });
 }
 
 // out = a . b^T + bias, rounded: one matrix, no epilogue.

@@ -31,8 +31,8 @@
 //   #endif
 //
 // The caller runs my_kernel_builds().best()(params); a test walks at(level) over simd_levels().
-// Threads are started outside: an OpenMP region inside the vector code would be outlined by the
-// compiler and may lose its instruction set. Results may differ in bits from one instruction set to
+// Loops over threads stay outside: a lambda inside the vector code is a function of its own and may
+// lose the instruction set. Results may differ in bits from one instruction set to
 // another, because they sum over different numbers of lanes; within one they are fixed. At the x86
 // baseline Highway's PromoteTo from float16_t is wrong for infinities and NaN; core/convert.h is
 // not.

@@ -109,6 +109,7 @@ uint64_t EngineImpl::draw_seed() {
 }
 
 std::optional<RequestId> EngineImpl::submit(Request request) {
+  check_usable();
   check_request(request, {.vocab = vocab(),
                           .max_context = options_.max_context,
                           .max_batch = options_.max_batch,
@@ -141,8 +142,13 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
   Sequence& sequence = add_sequence(*active, 0);
   sequence.tokens = active->request.prompt;
   sequence.num_rows = std::max(active->request.num_outputs, active->request.beam_width);
-  requests_.emplace(active->id, std::move(active));
-  enqueue(sequence);
+  const auto place = requests_.emplace(active->id, std::move(active)).first;
+  try {
+    enqueue(sequence);
+  } catch (...) {  // out of memory: a request in no queue would never end
+    requests_.erase(place);
+    throw;
+  }
   return last_id_;
 }
 
@@ -152,10 +158,20 @@ void EngineImpl::cancel(RequestId request) {
 }
 
 std::vector<SequenceOutput> EngineImpl::step() {
+  check_usable();
+  is_usable_ = false;  // a call that throws leaves pages and queues as they happen to be
   const Plan next = plan_step();
   const std::span<const float> logits = forward(next);
   sample(logits);
-  return commit();
+  std::vector<SequenceOutput> outputs = commit();
+  is_usable_ = true;
+  return outputs;
+}
+
+void EngineImpl::check_usable() const {
+  expects(is_usable_,
+          "engine: an earlier step failed half-way, by lack of memory or of a device, and its "
+          "requests are lost; load the model again");
 }
 
 }  // namespace tessera::engine

@@ -100,6 +100,8 @@ class EngineImpl final : public Engine {
   void close_if_finished(ActiveRequest& request);
   uint64_t draw_seed();
 
+  void check_usable() const;
+
   EngineOptions options_;  // with every default filled in
   std::optional<Tokenizer> tokenizer_;
   dist::LocalCommunicator communicator_;
@@ -116,6 +118,7 @@ class EngineImpl final : public Engine {
   std::vector<Sequence*> running_;
   std::vector<Sequence*> waiting_;  // in order of service
   RequestId last_id_ = 0;
+  bool is_usable_ = true;  // false from a step that threw on
 
   // The step under way. Memory is kept from step to step.
   std::vector<PlanEntry> running_entries_, waiting_entries_;
@@ -125,7 +128,6 @@ class EngineImpl final : public Engine {
   model::HostBatch host_batch_;
   std::vector<cache::PageCopy> copies_;
   std::vector<std::pair<int32_t, int32_t>> copy_pairs_;
-  std::vector<SamplerScratch> scratch_;  // one a thread
   std::vector<SequenceOutput> outputs_;
   std::vector<std::unique_ptr<Sequence>> retired_;
   std::vector<std::unique_ptr<ActiveRequest>> closed_;

@@ -1,11 +1,11 @@
 // The third call of a step: from logits to tokens. Reads the state and fills the results.
 // SPDX-License-Identifier: MIT
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
+#include "core/parallel.h"
 #include "core/text.h"
 #include "engine/engine_impl.h"
 #include "tessera/core/error.h"
@@ -31,13 +31,12 @@ void EngineImpl::score_prompt(const BatchRow& row, std::span<const float> logits
   const auto width = static_cast<size_t>(vocab());
   result.prompt_logprobs.resize(static_cast<size_t>(count));
   float* scores = result.prompt_logprobs.data();
-#pragma omp parallel for if (count > 1)
-  for (int64_t i = 0; i < count; ++i) {
+  parallel_for(count, vocab(), [&](int64_t i) {
     const auto one = logits.subspan(static_cast<size_t>(row.first_logit + i) * width, width);
     const double logit = one[static_cast<size_t>(next[i])];
     scores[i] = is_broken(one) ? std::numeric_limits<float>::quiet_NaN()
                                : static_cast<float>(logit - log_sum_exp(one));
-  }
+  });
   const auto broken =
       std::ranges::find_if(result.prompt_logprobs, [](float score) { return std::isnan(score); });
   if (broken != result.prompt_logprobs.end()) {
@@ -81,22 +80,20 @@ void EngineImpl::sample(std::span<const float> logits) {
     score_prompt(rows_[i], logits, results_[i]);
   }
   const auto width = static_cast<size_t>(vocab());
-  const auto num_rows = std::ssize(rows_);
-  const auto num_threads = static_cast<size_t>(omp_get_max_threads());
-  if (scratch_.size() < num_threads) scratch_.resize(num_threads);
-#pragma omp parallel for schedule(dynamic) if (num_rows > 1)
-  for (int64_t i = 0; i < num_rows; ++i) {
+  parallel_tasks(std::ssize(rows_), [&](int64_t i) {
+    thread_local SamplerScratch scratch;  // keeps its memory from step to step
     const BatchRow& row = rows_[static_cast<size_t>(i)];
     RowResult& result = results_[static_cast<size_t>(i)];
-    if (!row.completes() || !result.error.empty()) continue;
+    if (!row.completes() || !result.error.empty()) return;
     const auto last = static_cast<size_t>(row.first_logit + row.num_logits - 1);
-    try {
-      sample_next(row, logits.subspan(last * width, width),
-                  scratch_[static_cast<size_t>(omp_get_thread_num())], result);
-    } catch (const Error& error) {  // a row with nothing to choose fails alone, not its batch
+    try {  // a row that fails does so alone, not with its batch
+      sample_next(row, logits.subspan(last * width, width), scratch, result);
+    } catch (const Error& error) {
       result.error = error.what();
+    } catch (const std::bad_alloc&) {
+      result.error = "out of memory while the next token was chosen";
     }
-  }
+  });
 }
 
 }  // namespace tessera::engine

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "core/parallel.h"
 #include "core/text.h"
 #include "model/weight_source.h"
 #include "tessera/core/convert.h"
@@ -171,18 +172,17 @@ class Assembler {
     result.scale = on_device(std::move(scale));
   }
 
-  // Calls body(row, count) for blocks of a part's rows, on all threads; nothing may throw there.
+  // Calls body(row, count) for blocks of a part's rows, on all threads.
   template <class Body>
   void for_each_block(const Part& part, Body&& body) {
     const int64_t block_rows =
         std::clamp<int64_t>(kBlockElements / std::max<int64_t>(part.num_cols, 1), 1, part.num_rows);
     const int64_t num_blocks = (part.num_rows + block_rows - 1) / block_rows;
     not_finite_ = -1;
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t block = 0; block < num_blocks; ++block) {
+    parallel_tasks(num_blocks, [&](int64_t block) {
       const int64_t row = block * block_rows;
       body(row, std::min(block_rows, part.num_rows - row));
-    }
+    });
     if (not_finite_ >= 0) refuse_not_finite(part);
     report(2 * part.num_rows * part.num_cols);
   }

@@ -1,21 +1,11 @@
 // A query's output on the CPU has the same bits in any chunk, batch, page size, place in memory and
 // number of threads, and nothing it does not see can touch it.
 // SPDX-License-Identifier: MIT
-#include <omp.h>
-
+#include "tests/core/threads.h"
 #include "tests/cpu/attention_case.h"
 
 namespace tessera::testing {
 namespace {
-
-class Threads {
- public:
-  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
-  ~Threads() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 bool same_bytes_of(const TensorView& a, const TensorView& b) {
   return a.num_elements() == b.num_elements() &&

@@ -1,7 +1,6 @@
 // Dropout of attention on the CPU: how much is dropped, what decides, and what does not.
 // SPDX-License-Identifier: MIT
-#include <omp.h>
-
+#include "tests/core/threads.h"
 #include "tests/cpu/attention_layout.h"
 
 namespace tessera::testing {
@@ -75,11 +74,9 @@ TEST(CpuAttentionDropout, ChunksBatchMatesAndThreadsDoNotMatter) {
                            .dropout = {.rate = 0.2f, .seed = 5}};
   const AttentionData data(problem);
   const auto run = [&](const Layout& layout, int num_threads) {
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(num_threads);
+    const Threads threads(num_threads);
     const LaidOutAttention laid_out(problem, data, layout);
     cpu::attention_prefill(laid_out.args());
-    omp_set_num_threads(before);
     return std::pair(laid_out.out(), laid_out.lse());
   };
   const auto all = run(kLayouts[1], 1);

@@ -1,13 +1,12 @@
 // What the matrix product on the CPU does behind the sum: bias, activation, gate, residual, codes,
 // and batches of matrices, against the lines of the public header in float64.
 // SPDX-License-Identifier: MIT
-#include <omp.h>
-
 #include <optional>
 #include <vector>
 
 #include "cpu/elementwise.h"
 #include "cpu/gemm.h"
+#include "tests/core/threads.h"
 #include "tests/cpu/tensors.h"
 
 namespace tessera::testing {
@@ -221,7 +220,6 @@ TEST_P(CpuGemmEpilogue, GatesLikeTheActivationOperation) {
 }
 
 TEST_P(CpuGemmEpilogue, ARowHasTheSameBitsAloneAndInAnyBatch) {
-  const int before = omp_get_max_threads();
   for (const bool is_gated : {false, true}) {
     for (const DType out_type : out_types()) {
       Operands operands(GetParam(), out_type,
@@ -229,8 +227,8 @@ TEST_P(CpuGemmEpilogue, ARowHasTheSameBitsAloneAndInAnyBatch) {
       operands.fill_with_normal();
       const GemmArgs args = operands.args();
       cpu::gemm(args);
-      for (const int threads : {1, 3}) {
-        omp_set_num_threads(threads);
+      for (const int count : {1, 3}) {
+        const Threads threads(count);
         for (const int64_t rows : {1, 2, 5, 13}) {
           for (int64_t begin = 0; begin + rows <= 37; begin += rows) {
             const Tensor part(out_type, {rows, args.out.size(1)});
@@ -242,11 +240,10 @@ TEST_P(CpuGemmEpilogue, ARowHasTheSameBitsAloneAndInAnyBatch) {
             ASSERT_EQ(std::memcmp(part.view().data, args.out.slice(0, begin, begin + rows).data,
                                   static_cast<size_t>(part.size_bytes())),
                       0)
-                << rows << " rows from " << begin << ", " << threads << " threads";
+                << rows << " rows from " << begin << ", " << count << " threads";
           }
         }
       }
-      omp_set_num_threads(before);
     }
   }
 }

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/gemm.h"
 
-#include <omp.h>
-
 #include <tuple>
 
+#include "tests/core/threads.h"
 #include "tests/cpu/tensors.h"
 
 namespace tessera::testing {
@@ -179,12 +178,11 @@ TEST_P(CpuGemm, IsCloseOnNormalDataWithInt8Codes) {
 class CpuGemmRow : public CpuGemm {
  protected:
   static void expect_rows_stand_alone(const GemmArgs& args) {
-    const int before = omp_get_max_threads();
     const int64_t m = args.a.size(0), n = args.b.size(0);
-    omp_set_num_threads(1);
+    const Threads one(1);
     run(args);
-    for (int threads : {1, 2, 5}) {
-      omp_set_num_threads(threads);
+    for (int count : {1, 2, 5}) {
+      const Threads threads(count);
       for (int64_t rows : {1, 2, 3, 4, 5, 6, 8, 13, 37}) {
         for (int64_t begin = 0; begin + rows <= m; begin += std::max<int64_t>(1, rows / 2)) {
           const Tensor part(args.out.dtype, {rows, n});
@@ -195,11 +193,10 @@ class CpuGemmRow : public CpuGemm {
           const TensorView want = args.out.slice(0, begin, begin + rows);
           ASSERT_EQ(
               std::memcmp(part.view().data, want.data, static_cast<size_t>(part.size_bytes())), 0)
-              << rows << " rows from " << begin << ", " << threads << " threads";
+              << rows << " rows from " << begin << ", " << count << " threads";
         }
       }
     }
-    omp_set_num_threads(before);
   }
 };
 

@@ -1,8 +1,7 @@
 // RMSNorm and LayerNorm on the CPU against float64.
 // SPDX-License-Identifier: MIT
-#include <omp.h>
-
 #include "cpu/elementwise.h"
+#include "tests/core/threads.h"
 #include "tests/cpu/tensors.h"
 
 namespace tessera::testing {
@@ -216,12 +215,10 @@ TEST_P(CpuNorm, DoesNotDependOnTheNumberOfThreads) {
   fill_normal(x, 1);
   fill_normal(weight, 2);
   fill_normal(bias, 3);
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(1);
-  cpu::layer_norm({.x = x, .weight = weight, .bias = bias, .out = one});
-  omp_set_num_threads(7);
-  cpu::layer_norm({.x = x, .weight = weight, .bias = bias, .out = many});
-  omp_set_num_threads(before);
+  for (const auto& [count, out] : {std::pair(1, one.view()), std::pair(7, many.view())}) {
+    const Threads threads(count);
+    cpu::layer_norm({.x = x, .weight = weight, .bias = bias, .out = out});
+  }
   EXPECT_TRUE(same_bytes(one, many));
 }
 

@@ -71,6 +71,22 @@ class CheckLayersTest(BadTreeTest):
         self.include("tests/tile/vec_test.cpp", '"tile/vec.cuh"')
         self.assert_flagged("tile/vec.cuh needs nvcc")
 
+    def test_openmp_is_nowhere(self):
+        for text in ("#pragma omp parallel for\n", "#include <omp.h>\n",
+                     "#  pragma  omp critical\n", '_Pragma("omp parallel")\n',
+                     "int n = omp_get_max_threads();\n"):
+            for path in ("src/cpu/norm.cpp", "bench/verify.cpp", "tests/cpu/norm_test.cpp",
+                         "apps/run.cpp", "ladder/gemm/main.cu"):
+                with self.subTest(text=text, path=path):
+                    self.write(path, text)
+                    self.assert_flagged(f"{path}:1", "core/parallel.h")
+                    (self.root / path).unlink()
+
+    def test_openmp_may_be_spoken_of(self):
+        self.write("src/core/parallel.cpp",
+                   '// Unlike #pragma omp.\nconst char* name = "OMP_NUM_THREADS";\n')
+        self.assert_clean()
+
     def test_a_public_header_has_no_cuda(self):
         self.include("include/tessera/core/device.h", "<cuda_runtime_api.h>")
         self.assert_flagged("public headers are free of CUDA")

@@ -74,7 +74,8 @@ class Engine {
   virtual std::optional<RequestId> submit(Request request) = 0;
   // Takes effect with the next step at the latest; unknown and finished requests are ignored.
   virtual void cancel(RequestId request) = 0;
-  // One round of plan, forward, sample, commit: the news of every sequence that has some.
+  // One round of plan, forward, sample, commit: the news of every sequence that has some. If it
+  // throws, for lack of memory or of a device, the engine is lost: it refuses what comes after.
   virtual std::vector<SequenceOutput> step() = 0;
   virtual bool has_work() const = 0;
 
