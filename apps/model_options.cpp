@@ -44,6 +44,9 @@ void add_model_flags(CLI::App& verb, ModelOptions& options) {
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
                 "Memory for keys and values, such as 512M or 2G");
   more.toggle("--check-weights", options.check_weights, "Refuse weights with NaN or infinity");
+  more.value("--step-timeout", options.step_timeout, "SECONDS",
+             "Ends the process, with status 4, when a step takes longer; 0: never. 120 on a GPU "
+             "and 0 on the CPU if absent");
 }
 
 DType parse_dtype(const std::string& text) {
@@ -92,6 +95,7 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.check_weights = options.check_weights;
   made.max_context = options.context;
   made.kv_bytes = options.kv_bytes;
+  made.step_timeout_s = options.step_timeout;
   if (options.device == "auto") {
     made.device = engine::choose_device(config, made);
   } else {
