@@ -22,8 +22,8 @@ const char* ask_name(const void* kernel) {
   return name;
 }
 
-// A kernel's name, asked of the runtime at its first launch: after a fault it answers nothing, and
-// asking every time takes longer than the rest of a launch. Entries are only ever added.
+// A kernel's name, asked of the runtime at its first launch: after a fault it may not answer, and a
+// launch should not wait for it every time. Entries are only ever added.
 const char* name_of(const void* kernel) {
   struct Entry {
     std::atomic<const void*> kernel{nullptr};

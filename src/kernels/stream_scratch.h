@@ -27,7 +27,8 @@ struct ScratchSize {
 // While the stream is captured the memory belongs to the capture, one piece for each stream that
 // takes part in it, and lives as long as the graph and what was instantiated from it. Two graphs
 // never share any, wherever they were captured and replayed. Two executables made from one graph
-// do, as they share its outputs: they must not run at once.
+// do, as they share its outputs: they must not run at once. A graph that has updated an executable
+// (cudaGraphExecUpdate) must live as long as it.
 //
 // Tickets are how the last of several blocks finds out that it is the last. They are 0 when a call
 // finds them, and a kernel must leave them 0 behind it.
