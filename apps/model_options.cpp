@@ -95,6 +95,10 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.check_weights = options.check_weights;
   made.max_context = options.context;
   made.kv_bytes = options.kv_bytes;
+  if (const double seconds = options.step_timeout.value_or(0); !(seconds >= 0 && seconds <= 1e6)) {
+    throw UsageError(
+        concat("--step-timeout is ", seconds, "; give 0 for no limit, or up to 1000000 seconds"));
+  }
   made.step_timeout_s = options.step_timeout;
   if (options.device == "auto") {
     made.device = engine::choose_device(config, made);
