@@ -37,6 +37,7 @@ std::atomic<int64_t> num_bytes_held{0};
 
 // Device, stream and capture, by numbers that are never used again: a handle may be, after its
 // stream was destroyed. Outside a capture the last is 0, or the thread where the stream is its own.
+// In a capture streams have their handles: the driver does not tell their numbers then.
 using Key = std::array<uint64_t, 3>;
 
 uint64_t this_thread() {
@@ -51,20 +52,16 @@ struct Place {
 };
 
 Place place_of(Device device, Stream stream) {
-  unsigned long long stream_id = 0, capture_id = 0;
-  cuda_check(cudaStreamGetId(stream, &stream_id), "cudaStreamGetId");
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t graph = nullptr;
-  const cudaError_t answer = cudaStreamGetCaptureInfo(stream, &status, &capture_id, &graph);
-  if (answer == cudaErrorStreamCaptureImplicit) {
-    cudaGetLastError();  // the default stream, while another is captured: the launch will refuse
-  } else {
-    cuda_check(answer, "cudaStreamGetCaptureInfo");
-  }
   const auto index = static_cast<uint64_t>(device.index);
-  if (answer == cudaSuccess && status == cudaStreamCaptureStatusActive) {
-    return {{index, stream_id, capture_id}, graph};
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long capture_id = 0, stream_id = 0;
+  cudaGraph_t graph = nullptr;
+  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &capture_id, &graph),
+             "cudaStreamGetCaptureInfo");
+  if (status == cudaStreamCaptureStatusActive) {
+    return {{index, reinterpret_cast<uintptr_t>(stream), capture_id}, graph};
   }
+  cuda_check(cudaStreamGetId(stream, &stream_id), "cudaStreamGetId");
   return {{index, stream_id, stream == cudaStreamPerThread ? this_thread() : 0}};
 }
 
