@@ -10,6 +10,7 @@
 #include "core/launch_log.h"
 #include "core/text.h"
 #include "tessera/core/device.h"
+#include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 
 namespace tessera {

@@ -8,6 +8,7 @@
 
 #include "core/text.h"
 #include "engine/kv_size.h"
+#include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {

@@ -13,6 +13,7 @@
 #include "core/library.h"
 #include "kernels/stream_scratch.h"
 #include "ops/registry.h"
+#include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 #include "tessera/core/tensor.h"
 #include "tessera/ops/activation.h"

@@ -1,4 +1,4 @@
-// The exception type, and the verb that checks a caller's contract.
+// The one exception type, and the verb that checks a caller's contract.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,12 +12,6 @@ namespace tessera {
 // Everything Tessera throws. The message names the operation, shows the values and the remedy.
 class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
-};
-
-// A GPU has had a fault from which it does not recover in this process: every later call that needs
-// it is refused with the same text. The message names the kernels launched last.
-class DeviceFault : public Error {
-  using Error::Error;
 };
 
 // Defined in error.cpp so that headers pay nothing for formatting.

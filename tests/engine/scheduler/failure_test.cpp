@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/launch_log.h"
+#include "tessera/core/device_fault.h"
 #include "tests/core/message_of.h"
 #include "tests/engine/scheduler/tiny_model.h"
 
