@@ -181,7 +181,7 @@ class WatchdogDeathTest : public ::testing::Test {
 
 void hang_in(StepStage stage) {
   EngineOptions options = tiny_options();
-  options.step_timeout_s = 0.2;
+  options.step_timeout_s = 2;  // more than a step takes on a busy machine
   const auto engine = tiny_engine(options);
   engine->submit(make_request(1, 5));
   engine->submit(make_request(7, 5));
@@ -195,7 +195,7 @@ void hang_in(StepStage stage) {
 TEST_F(WatchdogDeathTest, EndsAProcessWhoseStepHangsAndSaysWhere) {
   const ::testing::ExitedWithCode status(kStepTimeoutStatus);
   EXPECT_EXIT(hang_in(StepStage::plan), status,
-              "tessera: a step has taken [0-9]+ ms, and its limit is 200 .--step-timeout.: it "
+              "tessera: a step has taken [0-9]+ ms, and its limit is 2000 .--step-timeout.: it "
               "hangs in plan, with 0 sequences and 0 tokens in the batch; last kernels launched: "
               "norm_kernel; the process ends with status 4");
   EXPECT_EXIT(hang_in(StepStage::forward), status,
@@ -205,15 +205,13 @@ TEST_F(WatchdogDeathTest, EndsAProcessWhoseStepHangsAndSaysWhere) {
 
 TEST(Watchdog, LetsAnEngineIdleAndQuickStepsPass) {
   EngineOptions options = tiny_options();
-  options.step_timeout_s = 0.5;
+  options.step_timeout_s = 3;
   const auto engine = tiny_engine(options);
-  for (int i = 0; i < 2; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(800));
-    EXPECT_EQ(run_one(*engine, make_request(1, 3)).tokens.size(), 3u);
-  }
+  EXPECT_EQ(run_one(*engine, make_request(1, 3)).tokens.size(), 3u);
   throw_in(*engine, StepStage::forward, std::bad_alloc());
   EXPECT_EQ(run_one(*engine, make_request(1, 3)).finish, FinishReason::error);
-  std::this_thread::sleep_for(std::chrono::milliseconds(800));  // a step that failed is over too
+  std::this_thread::sleep_for(std::chrono::milliseconds(4500));  // a step that failed is over too
+  EXPECT_EQ(run_one(*engine, make_request(1, 3)).tokens.size(), 3u);
 }
 
 TEST(Watchdog, RefusesLimitsThatAreNone) {
