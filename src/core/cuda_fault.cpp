@@ -49,11 +49,11 @@ void fail_cuda(cudaError_t status, std::string_view what, std::source_location w
   if (is_fault(status)) {
     int device = 0;
     cudaGetDevice(&device);
-    throw DeviceFault(
-        remember(device, concat(what, ": ", to_string(cuda_device(device)), " reports ",
-                                cudaGetErrorString(status), " (", cudaGetErrorName(status),
-                                "), raised by one of the last kernels launched: ", last_launches(),
-                                "; this process cannot use the device any more")));
+    throw DeviceFault(remember(
+        device, concat(what, ": ", to_string(cuda_device(device)), " reports ",
+                       cudaGetErrorString(status), " (", cudaGetErrorName(status),
+                       "), most likely raised by one of the last kernels that Tessera launched: ",
+                       last_launches(), "; this process cannot use the device any more")));
   }
   fail(concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")"), where);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/engine_impl.h"
+#include "tessera/core/device_fault.h"
 
 namespace tessera::engine {
 
@@ -28,6 +29,12 @@ std::vector<SequenceOutput> EngineImpl::fail_step(std::string_view why, bool is_
   is_dead_ = true;
   death_ = why;
   if (is_fault || !has_sound_pages_) return end_all();
+  try {
+    synchronize(options_.device);  // kernels may still read what the next step writes
+  } catch (const DeviceFault& fault) {
+    death_ = fault.what();
+    return end_all();
+  }
   std::vector<ActiveRequest*> ending;
   for (const BatchRow& row : rows_) {
     ActiveRequest* request = row.sequence->request;

@@ -81,7 +81,8 @@ const ::testing::ExitedWithCode kReported(0);
 TEST_F(FaultDeathTest, AWildWriteNamesItsKernelAndEndsTheUseOfTheDevice) {
   EXPECT_EXIT(report_fault([] { testing::launch_wild_write(); }), kReported,
               "cudaStreamSynchronize: cuda:0 reports an illegal memory access was encountered "
-              ".cudaErrorIllegalAddress., raised by one of the last kernels launched: "
+              ".cudaErrorIllegalAddress., most likely raised by one of the last kernels that "
+              "Tessera launched: "
               "wild_write_kernel, [a-z0-9_]*activation[a-z0-9_]*; this process cannot use the "
               "device any more");
 }

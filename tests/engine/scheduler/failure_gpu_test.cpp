@@ -79,7 +79,8 @@ std::vector<RequestId> submit_some(Engine& engine) {
 TEST_F(EngineFailureDeathTest, AFaultEndsEveryRequestAndNamesTheKernel) {
   EXPECT_EXIT(fault_in_a_step(), ::testing::ExitedWithCode(0),
               "error: .*cuda:0 reports an illegal memory access was encountered "
-              ".cudaErrorIllegalAddress., raised by one of the last kernels launched: .*"
+              ".cudaErrorIllegalAddress., most likely raised by one of the last kernels that "
+              "Tessera launched: .*"
               "wild_write_kernel.*; this process cannot use the device any more\n"
               "refusal: engine: it takes no requests since a step failed: .*cuda:0 reports an "
               "illegal memory access");
