@@ -121,6 +121,7 @@ void run_chat(Engine& engine, const PromptMaker& prompts, const ChatRun& setting
       conversation.answer(made.outputs.front().text);
       write_note(concat("[", show(made.speeds), "]\n"));
     } catch (const Error& error) {
+      if (engine.metrics().is_dead) throw;
       conversation.take_back();
       write_note(concat("tessera: ", error.what(), "; /reset forgets the conversation\n"));
     }

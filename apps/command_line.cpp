@@ -104,7 +104,8 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
   app->footer(
       "tessera VERB -h shows a verb's flags. Each flag may be given by an environment\n"
       "variable: TESSERA_RUN_TOP_P=0.9 is run's --top-p 0.9. Counts may be written\n"
-      "32K or 2G, powers of 1024. Status: 0 worked, 1 failed, 2 wrong command line.");
+      "32K or 2G, powers of 1024. Status: 0 worked, 1 failed, 2 wrong command line,\n"
+      "4 a step took longer than --step-timeout.");
   // Verbs take over the help flags that are there when they are added.
   app->set_help_all_flag("--help-all", "Shows every flag, with environment variables");
   add_run(*app, exit_status);

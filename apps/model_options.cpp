@@ -43,6 +43,9 @@ void add_model_flags(CLI::App& verb, ModelOptions& options) {
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
                 "Memory for keys and values, such as 512M or 2G");
   more.toggle("--check-weights", options.check_weights, "Refuse weights with NaN or infinity");
+  more.value("--step-timeout", options.step_timeout, "SECONDS",
+             "Ends the process, with status 4, when a step takes longer; 0: never. 120 on a GPU "
+             "and 0 on the CPU if absent");
 }
 
 DType parse_dtype(const std::string& text) {
@@ -89,6 +92,11 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.check_weights = options.check_weights;
   made.max_context = options.context;
   made.kv_bytes = options.kv_bytes;
+  if (const double seconds = options.step_timeout.value_or(0); !(seconds >= 0 && seconds <= 1e6)) {
+    throw UsageError(
+        concat("--step-timeout is ", seconds, "; give 0 for no limit, or up to 1000000 seconds"));
+  }
+  made.step_timeout_s = options.step_timeout;
   if (options.device == "auto") {
     made.device = engine::choose_device(config, made);
   } else {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "model/config.h"
@@ -22,9 +23,11 @@ struct ModelOptions {
   int64_t context = 0;
   int64_t kv_bytes = 0;
   bool check_weights = false;
+  std::optional<double> step_timeout;
 };
 
-// --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights.
+// --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
+// --step-timeout.
 void add_model_flags(CLI::App& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16

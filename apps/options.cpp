@@ -15,8 +15,9 @@ namespace tessera::apps {
 namespace {
 
 // Flags that say the same thing to whichever verb has them.
-constexpr std::array<std::string_view, 8> kShared = {
-    "check-weights", "context", "device", "dtype", "kv", "kv-bytes", "threads", "weights"};
+constexpr std::array<std::string_view, 9> kShared = {"check-weights", "context", "device",
+                                                     "dtype",         "kv",      "kv-bytes",
+                                                     "step-timeout",  "threads", "weights"};
 
 std::string env_word(std::string_view text) {
   std::string word;

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: MIT
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -11,6 +12,7 @@ sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
 import tessera  # noqa: E402
 import torch  # noqa: E402
 import torch_cases  # noqa: E402
+import torch_graph_cases  # noqa: E402
 
 
 def main():
@@ -18,10 +20,11 @@ def main():
         print("no CUDA device for PyTorch or for libtessera")
         return 1
     passed = failed = 0
-    for name, case in torch_cases.CASES.items():
+    cases = {name: partial(case, "cuda") for name, case in torch_cases.CASES.items()}
+    for name, case in {**cases, **torch_graph_cases.CASES}.items():
         for dtype in torch_cases.DTYPES:
             try:
-                case("cuda", dtype)
+                case(dtype)
                 torch.cuda.synchronize()
                 passed += 1
             except Exception:  # every case is reported, whatever the others do

@@ -56,11 +56,6 @@ std::string version_text(int version) {  // 13000 is 13.0
 
 }  // namespace
 
-void fail_cuda(cudaError_t status, std::string_view what, std::source_location where) {
-  cudaGetLastError();  // reported here; it must not surface in a later, innocent call
-  fail(concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")"), where);
-}
-
 int num_cuda_devices() {
   static const int count = count_devices();
   return count;
@@ -100,6 +95,7 @@ std::string cuda_driver_version() {
 DeviceGuard::DeviceGuard(Device device) {
   if (device.is_cpu()) return;
   check_index(device, "DeviceGuard");
+  refuse_after_fault(device);
   int current = 0;
   cuda_check(cudaGetDevice(&current), "cudaGetDevice");
   if (current == device.index) return;

@@ -169,6 +169,10 @@ void check_options(const EngineOptions& options) {
   check_option("max_step_tokens", options.max_step_tokens, 1, int64_t{1} << 24);
   check_option("max_step_logits", options.max_step_logits, 0, int64_t{1} << 24);
   check_option("max_queue", options.max_queue, 1, int64_t{1} << 30);
+  const double timeout = options.step_timeout_s.value_or(0);
+  if (!(timeout >= 0 && timeout <= 1e6)) {
+    fail(concat("engine: step_timeout_s is ", timeout, "; give 0 for no limit, or up to 1000000"));
+  }
   if (model::has_tails(options.kv_type) && options.page_size % kKvGroup != 0) {
     fail(concat("engine: page_size is ", options.page_size, "; kv_type ", name(options.kv_type),
                 " takes multiples of ", kKvGroup));

@@ -128,10 +128,7 @@ std::vector<SequenceOutput> EngineImpl::commit() {
     }
     i = end;
   }
-  rows_.clear();
-  retired_.clear();
-  closed_.clear();
-  return std::exchange(outputs_, {});
+  return take_news();
 }
 
 }  // namespace tessera::engine

@@ -3,10 +3,12 @@
 #include "engine/engine_impl.h"
 
 #include <algorithm>
+#include <new>
 #include <random>
 
 #include "core/text.h"
 #include "engine/kv_size.h"
+#include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
@@ -26,6 +28,7 @@ EngineOptions with_defaults(EngineOptions options, const model::ModelConfig& con
   }
   if (options.max_step_logits == 0) options.max_step_logits = options.max_batch;
   if (!options.now) options.now = [] { return Clock::now(); };
+  if (!options.step_timeout_s) options.step_timeout_s = options.device.is_cpu() ? 0.0 : 120.0;
   return options;
 }
 
@@ -93,7 +96,8 @@ EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights wei
       buffers_(limits_of(options_), options_.device),
       host_logits_(options_.device, host_logit_bytes(model_)),
       seed_key_(random_word()),
-      results_(static_cast<size_t>(options_.max_batch)) {
+      results_(static_cast<size_t>(options_.max_batch)),
+      watchdog_(*options_.step_timeout_s) {
   if (tokenizer_ && tokenizer_->num_ids() > config.vocab) {
     fail(concat("engine: the tokenizer has ids up to ", tokenizer_->num_ids() - 1,
                 "; the model's vocabulary ends at ", config.vocab - 1,
@@ -109,7 +113,7 @@ uint64_t EngineImpl::draw_seed() {
 }
 
 std::optional<RequestId> EngineImpl::submit(Request request) {
-  check_usable();
+  if (is_dead_) fail(concat("engine: it takes no requests since a step failed: ", death_));
   check_request(request, {.vocab = vocab(),
                           .max_context = options_.max_context,
                           .max_batch = options_.max_batch,
@@ -157,21 +161,30 @@ void EngineImpl::cancel(RequestId request) {
   if (found != requests_.end()) found->second->is_cancelled = true;
 }
 
-std::vector<SequenceOutput> EngineImpl::step() {
-  check_usable();
-  is_usable_ = false;  // a call that throws leaves pages and queues as they happen to be
-  const Plan next = plan_step();
-  const std::span<const float> logits = forward(next);
-  sample(logits);
-  std::vector<SequenceOutput> outputs = commit();
-  is_usable_ = true;
-  return outputs;
+void EngineImpl::enter(StepStage stage) {
+  stage_ = stage;
+  watchdog_.enter(stage);
+  if (stage_hook_) stage_hook_(stage);
 }
 
-void EngineImpl::check_usable() const {
-  expects(is_usable_,
-          "engine: an earlier step failed half-way, by lack of memory or of a device, and its "
-          "requests are lost; load the model again");
+std::vector<SequenceOutput> EngineImpl::step() {
+  const StepEnd end{*this};
+  if (is_dead_) return end_all();  // of requests that there was no memory to end before
+  try {
+    enter(StepStage::plan);
+    const Plan next = plan_step();
+    const std::span<const float> logits = forward(next);
+    enter(StepStage::sample);
+    sample(logits);
+    enter(StepStage::commit);
+    return commit();
+  } catch (const DeviceFault& fault) {
+    return fail_step(fault.what(), true);
+  } catch (const std::bad_alloc&) {
+    return fail_step("out of memory in a step of the engine", false);
+  } catch (const std::exception& error) {
+    return fail_step(error.what(), false);
+  }
 }
 
 }  // namespace tessera::engine

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "engine/plan.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sequence.h"
+#include "engine/watchdog.h"
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/kv_memory.h"
@@ -45,8 +47,11 @@ class EngineImpl final : public Engine {
 
   // Refuses if a page is held by nobody or counted wrongly; walks everything, for tests.
   void check_pages() const;
+  // Calls `hook` whenever a step enters a stage; tests make it throw, wait or break the device.
+  void on_stage(std::function<void(StepStage)> hook) { stage_hook_ = std::move(hook); }
 
  private:
+  void enter(StepStage stage);
   // The four calls. plan_step first ends what was cancelled or is late, so that its pages are free.
   Plan plan_step();
   // Moves pages as the plan says, fills rows_ and runs the model; the logits of the step's rows, on
@@ -100,7 +105,10 @@ class EngineImpl final : public Engine {
   void close_if_finished(ActiveRequest& request);
   uint64_t draw_seed();
 
-  void check_usable() const;
+  // failure.cpp
+  std::vector<SequenceOutput> fail_step(std::string_view why, bool is_fault);
+  std::vector<SequenceOutput> end_all();
+  std::vector<SequenceOutput> take_news();
 
   EngineOptions options_;  // with every default filled in
   std::optional<Tokenizer> tokenizer_;
@@ -118,7 +126,6 @@ class EngineImpl final : public Engine {
   std::vector<Sequence*> running_;
   std::vector<Sequence*> waiting_;  // in order of service
   RequestId last_id_ = 0;
-  bool is_usable_ = true;  // false from a step that threw on
 
   // The step under way. Memory is kept from step to step.
   std::vector<PlanEntry> running_entries_, waiting_entries_;
@@ -132,6 +139,19 @@ class EngineImpl final : public Engine {
   std::vector<std::unique_ptr<Sequence>> retired_;
   std::vector<std::unique_ptr<ActiveRequest>> closed_;
   EngineMetrics counters_;  // what only ever grows
+
+  // However a step ends, it is not watched any longer.
+  struct StepEnd {
+    EngineImpl& engine;
+    ~StepEnd() { engine.watchdog_.enter(engine.stage_ = StepStage::idle); }
+  };
+
+  StepStage stage_ = StepStage::idle;
+  std::function<void(StepStage)> stage_hook_;
+  bool is_dead_ = false;
+  bool has_sound_pages_ = true;  // false: a step failed while it moved them; they are left alone
+  std::string death_;            // why it is dead
+  Watchdog watchdog_;            // last, so that its thread ends first
 };
 
 }  // namespace tessera::engine

@@ -104,6 +104,7 @@ std::span<const float> EngineImpl::run_model() {
 }
 
 std::span<const float> EngineImpl::forward(const Plan& plan) {
+  enter(StepStage::assemble);
   rows_.clear();
   if (plan.running.empty() && plan.admit.empty() && plan.preempt.empty()) return {};
   // Indices are into the queues as they were planned; these change below.
@@ -126,6 +127,8 @@ std::span<const float> EngineImpl::forward(const Plan& plan) {
   }
   fill_batch();
   ++counters_.num_steps;
+  watchdog_.set_batch(std::ssize(rows_), std::ssize(host_batch_.tokens));
+  enter(StepStage::forward);
   return run_model();
 }
 

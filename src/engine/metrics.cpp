@@ -25,6 +25,7 @@ EngineMetrics EngineImpl::metrics() const {
   EngineMetrics metrics = counters_;
   const cache::CacheStats stats = cache_.stats();
   const int64_t page_size = options_.page_size;
+  metrics.is_dead = is_dead_;
   metrics.num_waiting = std::ssize(waiting_);
   metrics.num_pages = stats.num_pages;
   metrics.num_held_pages = stats.num_held;

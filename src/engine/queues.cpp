@@ -46,6 +46,7 @@ void EngineImpl::enqueue(Sequence& sequence) {
 }
 
 void EngineImpl::release_pages(Sequence& sequence) {
+  if (!has_sound_pages_) return;
   cache_.release(sequence.pages);
   if (!sequence.beams) return;
   for (cache::PageList& list : sequence.beams->lists) cache_.release(list);

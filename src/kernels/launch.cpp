@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/launch.h"
 
+#include <array>
 #include <atomic>
 
+#include "core/cuda_check.h"
+#include "core/launch_log.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 
@@ -13,9 +16,39 @@ namespace {
 // A block may use 48 KB without asking; 16 of them are left to what a kernel declares itself.
 constexpr size_t kSharedWithoutOptIn = 32 * 1024;
 
+const char* ask_name(const void* kernel) {
+  const char* name = "unknown_kernel";
+  if (cudaFuncGetName(&name, kernel) != cudaSuccess) cudaGetLastError();
+  return name;
+}
+
+// A kernel's name, asked of the runtime at its first launch: after a fault it may not answer, and a
+// launch should not wait for it every time. Entries are only ever added.
+const char* name_of(const void* kernel) {
+  struct Entry {
+    std::atomic<const void*> kernel{nullptr};
+    std::atomic<const char*> name{nullptr};
+  };
+  constexpr size_t kEntries = 4096, kTries = 16;
+  static std::array<Entry, kEntries> entries;
+  const size_t first = reinterpret_cast<uintptr_t>(kernel) / 16;
+  for (size_t i = 0; i < kTries; ++i) {
+    Entry& entry = entries[(first + i) % kEntries];
+    const void* found = entry.kernel.load(std::memory_order_relaxed);
+    if (found == nullptr && entry.kernel.compare_exchange_strong(found, kernel)) {
+      entry.name.store(ask_name(kernel), std::memory_order_release);
+      found = kernel;
+    }
+    if (found != kernel) continue;
+    const char* name = entry.name.load(std::memory_order_acquire);
+    return name != nullptr ? name : ask_name(kernel);  // null: another thread is just asking
+  }
+  return ask_name(kernel);
+}
+
 [[noreturn]] void fail_launch(const void* kernel, const LaunchShape& shape, cudaError_t status) {
-  const char* name = "unknown kernel";
-  cudaFuncGetName(&name, kernel);
+  const char* name = name_of(kernel);
+  if (is_fault(status)) cuda_check(status, "cudaLaunchKernelExC");
   cudaGetLastError();  // the failure is reported here; it must not surface in a later call
   fail(concat("launch of ", name, " failed: ", cudaGetErrorString(status), "; grid ", shape.grid.x,
               "x", shape.grid.y, "x", shape.grid.z, ", block ", shape.block.x, "x", shape.block.y,
@@ -67,6 +100,7 @@ void launch_raw(const void* kernel, const LaunchShape& shape, void** params, con
                                   .numAttrs = num_attributes};
   const cudaError_t status = cudaLaunchKernelExC(&config, kernel, params);
   if (status != cudaSuccess) fail_launch(kernel, shape, status);
+  log_launch(name_of(kernel));
 }
 
 }  // namespace tessera::kernels

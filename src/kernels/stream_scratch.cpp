@@ -1,10 +1,13 @@
-// Scratch memory kept for each stream; beyond a number of streams, memory ordered on them.
+// Who owns scratch memory: a stream outside captures, otherwise the graph that is being captured.
 // SPDX-License-Identifier: MIT
 #include "kernels/stream_scratch.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <bit>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -12,22 +15,75 @@
 #include "kernels/relaxed_capture.h"
 
 namespace tessera::kernels {
+
+struct ScratchMemory {
+  std::mutex in_use;  // held from the moment a call has the memory until its kernels are enqueued
+  void* data = nullptr;
+  size_t num_bytes = 0;
+  uint32_t* tickets = nullptr;
+  size_t num_tickets = 0;
+  // Guarded by the registry's mutex.
+  int num_calls = 0;  // that hold it or wait for it
+  int64_t last_call = 0;
+};
+
 namespace {
 
 constexpr size_t kLeastBytes = 1 << 16;
 constexpr size_t kLeastTickets = 1 << 12;
 
-struct Kept {
-  void* data = nullptr;
-  size_t num_bytes = 0;
-  uint32_t* tickets = nullptr;
-  size_t num_tickets = 0;
+std::atomic<int64_t> num_calls_so_far{0};
+std::atomic<int64_t> num_bytes_held{0};
+
+// Device, stream and capture, by numbers that are never used again: a handle may be, after its
+// stream was destroyed. Outside a capture the last is 0, or the thread where the stream is its own.
+// In a capture streams have their handles: the driver does not tell their numbers then.
+using Key = std::array<uint64_t, 3>;
+
+uint64_t this_thread() {
+  static std::atomic<uint64_t> num_threads{0};
+  thread_local const uint64_t number = ++num_threads;
+  return number;
+}
+
+struct Place {
+  Key key;
+  cudaGraph_t graph = nullptr;  // that is being captured; null: none
 };
+
+Place place_of(Device device, Stream stream) {
+  const auto index = static_cast<uint64_t>(device.index);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long capture_id = 0, stream_id = 0;
+  cudaGraph_t graph = nullptr;
+  cuda_check(cudaStreamGetCaptureInfo(stream, &status, &capture_id, &graph),
+             "cudaStreamGetCaptureInfo");
+  if (status == cudaStreamCaptureStatusActive) {
+    return {{index, reinterpret_cast<uintptr_t>(stream), capture_id}, graph};
+  }
+  cuda_check(cudaStreamGetId(stream, &stream_id), "cudaStreamGetId");
+  return {{index, stream_id, stream == cudaStreamPerThread ? this_thread() : 0}};
+}
+
+void* allocate_counted(Device device, size_t num_bytes) {
+  const RelaxedCapture relaxed;
+  void* data = allocate(device, num_bytes);
+  num_bytes_held += static_cast<int64_t>(num_bytes);
+  return data;
+}
+
+// Waits until no kernel uses it.
+void free_counted(Device device, void* data, size_t num_bytes) {
+  if (data == nullptr) return;
+  const RelaxedCapture relaxed;
+  deallocate(device, data);
+  num_bytes_held -= static_cast<int64_t>(num_bytes);
+}
 
 // Zeros that are there on return, also while some stream is captured: on a stream of its own, which
 // waits for no other.
-void* allocate_zeros(Device device, size_t num_bytes) {
-  void* data = allocate(device, num_bytes);
+void fill_zeros(void* data, size_t num_bytes) {
+  const RelaxedCapture relaxed;
   cudaStream_t stream = nullptr;
   cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   const cudaError_t filled = cudaMemsetAsync(data, 0, num_bytes, stream);
@@ -35,57 +91,178 @@ void* allocate_zeros(Device device, size_t num_bytes) {
   cudaStreamDestroy(stream);
   cuda_check(filled, "cudaMemsetAsync");
   cuda_check(waited, "cudaStreamSynchronize");
+}
+
+// Memory that a graph owns. Its user object hands it over here once the graph and everything that
+// was instantiated from it are gone: on a thread of the driver, where CUDA must not be called.
+struct GraphMemory {
+  Device device;
+  Key key;
+  void* data;
+  size_t num_bytes;
+  GraphMemory* next = nullptr;
+};
+std::atomic<GraphMemory*> left_behind{nullptr};
+
+void CUDART_CB leave_behind(void* memory) {
+  auto* one = static_cast<GraphMemory*>(memory);
+  one->next = left_behind.load();
+  while (!left_behind.compare_exchange_weak(one->next, one)) {
+  }
+}
+
+void give_to_graph(cudaGraph_t graph, std::unique_ptr<GraphMemory> memory) {
+  cudaUserObject_t object = nullptr;
+  const cudaError_t created =
+      cudaUserObjectCreate(&object, memory.get(), &leave_behind, 1, cudaUserObjectNoDestructorSync);
+  if (created != cudaSuccess) {
+    free_counted(memory->device, memory->data, memory->num_bytes);
+    cuda_check(created, "cudaUserObjectCreate");
+  }
+  (void)memory.release();  // from here on the user object frees it
+  const cudaError_t status = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
+  if (status == cudaSuccess) return;
+  cudaUserObjectRelease(object, 1);
+  cuda_check(status, "cudaGraphRetainUserObject");
+}
+
+class Registry {
+ public:
+  // Counts a call, so that the memory stays until release().
+  ScratchMemory& hold(Device device, const Place& place) {
+    const bool is_captured = place.graph != nullptr;
+    if (!is_captured) free_left_behind();
+    std::map<Key, ScratchMemory>::node_type evicted;
+    ScratchMemory* memory = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& all = is_captured ? captures_ : streams_;
+      if (!is_captured && !all.contains(place.key)) evicted = evict();
+      memory = &all.try_emplace(place.key).first->second;
+      ++memory->num_calls;
+      memory->last_call = ++num_calls_so_far;
+    }
+    if (!evicted.empty()) {
+      const Device owner{device.kind, static_cast<int>(evicted.key()[0])};
+      free_counted(owner, evicted.mapped().data, evicted.mapped().num_bytes);
+      free_counted(owner, evicted.mapped().tickets,
+                   evicted.mapped().num_tickets * sizeof(uint32_t));
+    }
+    return *memory;
+  }
+
+  void release(ScratchMemory& memory) {
+    const std::lock_guard lock(mutex_);
+    --memory.num_calls;
+  }
+
+  void free_left_behind() {
+    GraphMemory* one = left_behind.load() == nullptr ? nullptr : left_behind.exchange(nullptr);
+    while (one != nullptr) {
+      const std::unique_ptr<GraphMemory> memory(one);
+      one = memory->next;
+      free_counted(memory->device, memory->data, memory->num_bytes);
+      const std::lock_guard lock(mutex_);
+      const auto found = captures_.find(memory->key);
+      if (found != captures_.end() && found->second.num_calls == 0) captures_.erase(found);
+    }
+  }
+
+  ScratchStats stats() {
+    free_left_behind();
+    const std::lock_guard lock(mutex_);
+    return {.num_calls = num_calls_so_far,
+            .num_streams = static_cast<int64_t>(streams_.size()),
+            .num_captures = static_cast<int64_t>(captures_.size()),
+            .num_bytes = num_bytes_held};
+  }
+
+ private:
+  // Makes room for one stream more: what was used least recently goes. Empty where there is room,
+  // or where a call is under way on every stream.
+  std::map<Key, ScratchMemory>::node_type evict() {
+    if (streams_.size() < kMaxKeptScratches) return {};
+    auto oldest = streams_.end();
+    for (auto it = streams_.begin(); it != streams_.end(); ++it) {
+      if (it->second.num_calls > 0) continue;
+      if (oldest == streams_.end() || it->second.last_call < oldest->second.last_call) oldest = it;
+    }
+    return oldest == streams_.end() ? std::map<Key, ScratchMemory>::node_type{}
+                                    : streams_.extract(oldest);
+  }
+
+  std::mutex mutex_;
+  std::map<Key, ScratchMemory> streams_;
+  std::map<Key, ScratchMemory> captures_;
+};
+
+Registry& registry() {
+  static auto& only = *new Registry;  // calls may still come from other threads at exit
+  return only;
+}
+
+// A larger piece for a call; what it replaces is freed, or stays with the graph whose kernels use
+// it. Sizes double, so that all that was outgrown is less than what is in use.
+void* replace(Device device, const Place& place, void* old, size_t old_bytes, size_t num_bytes,
+              bool is_zero) {
+  if (place.graph == nullptr) free_counted(device, old, old_bytes);
+  void* data = allocate_counted(device, num_bytes);
+  try {
+    if (is_zero) fill_zeros(data, num_bytes);
+  } catch (...) {
+    free_counted(device, data, num_bytes);
+    throw;
+  }
+  if (place.graph != nullptr) {
+    give_to_graph(place.graph,
+                  std::make_unique<GraphMemory>(GraphMemory{device, place.key, data, num_bytes}));
+  }
   return data;
 }
 
-// What the stream keeps, at least as large as `size`; with nulls where every kept scratch belongs
-// to another stream. Sizes double, so that all that was outgrown is less than what is in use.
-Kept kept_scratch(Device device, Stream stream, ScratchSize size) {
-  // Never freed: at exit the runtime may be gone, and graphs may still name the addresses.
-  static auto& all = *new std::map<std::pair<int, Stream>, Kept>;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  const std::pair key(device.index, stream);
-  if (!all.contains(key) && all.size() >= kMaxKeptScratches) return {};
-  Kept& kept = all[key];
-  if (kept.num_bytes < size.num_bytes) {
+void grow(ScratchMemory& memory, Device device, const Place& place, ScratchSize size) {
+  if (memory.num_bytes < size.num_bytes) {
     const size_t num_bytes = std::max(std::bit_ceil(size.num_bytes), kLeastBytes);
-    kept.data = allocate(device, num_bytes);
-    kept.num_bytes = num_bytes;
+    const size_t old_bytes = std::exchange(memory.num_bytes, 0);
+    void* const old = std::exchange(memory.data, nullptr);
+    memory.data = replace(device, place, old, old_bytes, num_bytes, false);
+    memory.num_bytes = num_bytes;
   }
-  if (kept.num_tickets < size.num_tickets) {
+  if (memory.num_tickets < size.num_tickets) {
     const size_t num_tickets = std::max(std::bit_ceil(size.num_tickets), kLeastTickets);
-    kept.tickets = static_cast<uint32_t*>(allocate_zeros(device, num_tickets * sizeof(uint32_t)));
-    kept.num_tickets = num_tickets;
+    const size_t old_bytes = std::exchange(memory.num_tickets, 0) * sizeof(uint32_t);
+    void* const old = std::exchange(memory.tickets, nullptr);
+    memory.tickets = static_cast<uint32_t*>(
+        replace(device, place, old, old_bytes, num_tickets * sizeof(uint32_t), true));
+    memory.num_tickets = num_tickets;
   }
-  return kept;
 }
 
 }  // namespace
 
-StreamScratch::StreamScratch(Device device, Stream stream, ScratchSize size) : stream_(stream) {
-  const RelaxedCapture relaxed;
-  const Kept kept = kept_scratch(device, stream, size);
-  if (size.num_bytes > 0) data_ = kept.data;
-  if (size.num_tickets > 0) tickets_ = kept.tickets;
-  is_kept_ = kept.data != nullptr || kept.tickets != nullptr;
-  if (is_kept_) return;
-  if (size.num_bytes > 0) {
-    cuda_check(cudaMallocAsync(&data_, size.num_bytes, stream), "cudaMallocAsync");
+StreamScratch::StreamScratch(Device device, Stream stream, ScratchSize size) {
+  if (size.num_bytes == 0 && size.num_tickets == 0) return;
+  const Place place = place_of(device, stream);
+  ScratchMemory& memory = registry().hold(device, place);
+  memory.in_use.lock();
+  try {
+    grow(memory, device, place, size);
+  } catch (...) {
+    memory.in_use.unlock();
+    registry().release(memory);
+    throw;
   }
-  if (size.num_tickets == 0) return;
-  const size_t ticket_bytes = size.num_tickets * sizeof(uint32_t);
-  void* tickets = nullptr;
-  cuda_check(cudaMallocAsync(&tickets, ticket_bytes, stream), "cudaMallocAsync");
-  tickets_ = static_cast<uint32_t*>(tickets);
-  cuda_check(cudaMemsetAsync(tickets, 0, ticket_bytes, stream), "cudaMemsetAsync");
+  memory_ = &memory;
+  if (size.num_bytes > 0) data_ = memory.data;
+  if (size.num_tickets > 0) tickets_ = memory.tickets;
 }
 
 StreamScratch::~StreamScratch() {
-  if (is_kept_) return;
-  // What went wrong before has been reported.
-  if (data_ != nullptr) cudaFreeAsync(data_, stream_);
-  if (tickets_ != nullptr) cudaFreeAsync(tickets_, stream_);
+  if (memory_ == nullptr) return;
+  memory_->in_use.unlock();
+  registry().release(*memory_);
 }
+
+ScratchStats scratch_stats() { return registry().stats(); }
 
 }  // namespace tessera::kernels

@@ -1,4 +1,4 @@
-// Scratch memory that the kernels of one stream share.
+// Scratch memory for one call on a stream.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,23 +9,29 @@
 
 namespace tessera::kernels {
 
+struct ScratchMemory;
+
 struct ScratchSize {
   size_t num_bytes = 0;    // of memory that holds anything
   size_t num_tickets = 0;  // of counters that are 0
 };
 
-// The scratch memory of a stream, for one call. Work on a stream runs in order, so all calls on it
-// use the same memory, one after the other; what two streams run at once must not share it. So each
-// of the first kMaxKeptScratches pairs of device and stream keeps its own until the process ends,
-// and it grows where a call asks for more; calls on further streams take memory ordered on the
-// stream and give it back.
+// Scratch memory that no other work may use at the same time. Make one before the first kernel of
+// a call is launched and keep it until the last one is: it holds a lock, so that two host threads
+// which call on one stream cannot mix their kernels. The stream's device must be current.
+//
+// Outside a capture the memory belongs to the stream, whose work runs in order, and grows where a
+// call asks for more. The kMaxKeptScratches streams used last keep theirs; that of others is freed,
+// which waits for the device.
+//
+// While the stream is captured the memory belongs to the capture, one piece for each stream that
+// takes part in it, and lives as long as the graph and what was instantiated from it. Two graphs
+// never share any, wherever they were captured and replayed. Two executables made from one graph
+// do, as they share its outputs: they must not run at once. A graph that has updated an executable
+// (cudaGraphExecUpdate) must live as long as it.
 //
 // Tickets are how the last of several blocks finds out that it is the last. They are 0 when a call
 // finds them, and a kernel must leave them 0 behind it.
-//
-// Memory may be taken while the stream is captured. A graph keeps the addresses it was captured
-// with, so what has been outgrown is not freed; two graphs captured on one stream must not be
-// replayed at once.
 inline constexpr size_t kMaxKeptScratches = 16;
 class StreamScratch {
  public:
@@ -38,10 +44,18 @@ class StreamScratch {
   uint32_t* tickets() const { return tickets_; }  // likewise
 
  private:
-  Stream stream_;
+  ScratchMemory* memory_ = nullptr;  // locked; null: nothing was asked for
   void* data_ = nullptr;
   uint32_t* tickets_ = nullptr;
-  bool is_kept_ = true;
 };
+
+// How much scratch memory there is. Frees what destroyed graphs have left behind.
+struct ScratchStats {
+  int64_t num_calls = 0;  // that took scratch memory, since the process began
+  int64_t num_streams = 0;
+  int64_t num_captures = 0;  // pairs of a capture, or the graph it became, and a stream
+  int64_t num_bytes = 0;
+};
+ScratchStats scratch_stats();
 
 }  // namespace tessera::kernels

@@ -82,6 +82,13 @@ void expect_tensor(const Named& tensor, DTypeSet types) {
   if (view.data == nullptr && view.num_elements() > 0) {
     fail(concat(tensor.what, " is ", to_string(view), " with a null data pointer"));
   }
+  const auto alignment = static_cast<uintptr_t>(storage_bytes(view.dtype, 1));
+  if (reinterpret_cast<uintptr_t>(view.data) % alignment != 0) {
+    fail(concat(tensor.what, " is ", to_string(view), " at an address that is ",
+                reinterpret_cast<uintptr_t>(view.data) % alignment,
+                " more than a multiple of its elements' ", alignment,
+                " bytes; copy it to memory that is aligned"));
+  }
   if (view.dtype != DType::i4) return;
   for (int d = 0; d < view.rank - 1; ++d) {
     if (view.size(d) <= 1 || view.stride(d) % 2 == 0) continue;

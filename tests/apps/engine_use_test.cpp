@@ -57,6 +57,17 @@ TEST(FindModel, RefusesWhatIsNoModelWithWhatToDo) {
   EXPECT_NE(message_of([] { find_model(""); }).find("TESSERA_MODEL"), std::string::npos);
 }
 
+TEST(ModelOptions, LimitAStepWhereTheyAreAskedTo) {
+  const model::ModelConfig config = model::load_config(kModel);
+  ModelOptions options;
+  options.device = "cpu";
+  EXPECT_FALSE(engine_options(options, config).step_timeout_s.has_value());
+  options.step_timeout = 2.5;
+  EXPECT_EQ(engine_options(options, config).step_timeout_s, 2.5);
+  options.step_timeout = -1;
+  EXPECT_THROW(engine_options(options, config), UsageError);
+}
+
 TEST(ParseDevice, TakesTheCpuAndNumberedGpus) {
   EXPECT_EQ(parse_kv_type("int4_token"), KvType::int4_token);
   EXPECT_THROW(parse_kv_type("int3"), UsageError);

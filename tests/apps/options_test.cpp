@@ -100,6 +100,7 @@ TEST(EnvName, NamesTheVerbUnlessTheFlagIsShared) {
   EXPECT_EQ(env_name(run, *run.get_option("--dtype")), "TESSERA_DTYPE");
   EXPECT_EQ(env_name(e2e, *e2e.get_option("--batch")), "TESSERA_BENCH_E2E_BATCH");
   EXPECT_EQ(env_name(e2e, *e2e.get_option("--kv-bytes")), "TESSERA_KV_BYTES");
+  EXPECT_EQ(env_name(e2e, *e2e.get_option("--step-timeout")), "TESSERA_STEP_TIMEOUT");
 }
 
 TEST(Environment, GivesWayToTheCommandLine) {

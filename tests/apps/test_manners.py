@@ -54,6 +54,8 @@ def test_a_wrong_verb_is_answered_with_the_right_one():
                                        ["eval", "sudoku", "--data", "x"],
                                        ["run", "--device", "tpu", "-p", "x"],
                                        ["run", "--seed", "-1", "-p", "x"],
+                                       ["run", "--step-timeout", "-1", "-p", "x"],
+                                       ["run", "--step-timeout", "nan", "-p", "x"],
                                        ["run", "--chat", "-p", "x"],
                                        ["bench", "e2e", "nothing"],
                                        ["bench", "e2e", "--shape", "llama3-8c"]])

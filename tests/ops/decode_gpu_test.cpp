@@ -235,37 +235,5 @@ TEST_F(DecodeOnGpu, RunsOnManyStreamsAtOnce) {
   for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
 }
 
-TEST_F(DecodeOnGpu, FindsScratchMemoryThatIsKeptAndTicketsThatAreZero) {
-  cudaStream_t stream = nullptr;
-  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  const auto all_zero = [&](const kernels::StreamScratch& scratch, size_t count) {
-    std::vector<uint32_t> tickets(count, 1);
-    copy_bytes(tickets.data(), cpu_device(), scratch.tickets(), cuda_device(), 4 * count, stream);
-    synchronize(cuda_device(), stream);
-    return tickets == std::vector<uint32_t>(count, 0);
-  };
-  void* small = nullptr;
-  {
-    const kernels::StreamScratch scratch(cuda_device(), stream,
-                                         {.num_bytes = 1000, .num_tickets = 100});
-    EXPECT_TRUE(all_zero(scratch, 100));
-    fill_bytes(scratch.data(), cuda_device(), 0xff, 1000, stream);
-    small = scratch.data();
-  }
-  const kernels::StreamScratch same(cuda_device(), stream, {.num_bytes = 500, .num_tickets = 50});
-  EXPECT_TRUE(all_zero(same, 50));
-  const kernels::StreamScratch large(cuda_device(), stream,
-                                     {.num_bytes = 1 << 24, .num_tickets = 1 << 16});
-  EXPECT_TRUE(all_zero(large, 1 << 16));
-  fill_bytes(large.data(), cuda_device(), 0xff, 1 << 24, stream);
-  EXPECT_TRUE(all_zero(large, 1 << 16));
-  const kernels::StreamScratch none(cuda_device(), stream, {});
-  EXPECT_EQ(none.data(), nullptr);
-  EXPECT_EQ(none.tickets(), nullptr);
-  synchronize(cuda_device(), stream);
-  EXPECT_NE(small, nullptr);
-  cudaStreamDestroy(stream);
-}
-
 }  // namespace
 }  // namespace tessera

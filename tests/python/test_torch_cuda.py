@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 import call_cost  # noqa: E402
 import tessera  # noqa: E402
 import torch_cases  # noqa: E402
+import torch_graph_cases  # noqa: E402
 
 
 def _missing():
@@ -217,6 +218,12 @@ def test_a_step_of_decoding_is_captured_in_a_graph():
         assert torch.equal(pages, want_pages), f"step {i}"
         want = tessera.attention_decode(q, *want_pages, lens, **how)
         assert torch.equal(out, want) and out.any(), f"step {i}"
+
+
+@pytest.mark.parametrize("dtype", torch_cases.DTYPES, ids=str)
+@pytest.mark.parametrize("case", torch_graph_cases.CASES)
+def test_two_graphs_replayed_at_once_compute_what_each_does_alone(case, dtype):
+    torch_graph_cases.CASES[case](dtype)
 
 
 def test_every_attention_row_that_is_served_agrees():

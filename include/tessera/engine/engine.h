@@ -18,6 +18,9 @@
 
 namespace tessera {
 
+// How the process ends when a step overruns EngineOptions::step_timeout_s.
+inline constexpr int kStepTimeoutStatus = 4;
+
 struct EngineOptions {
   Device device = {};
   DType dtype = DType::bf16;       // of weights and activations
@@ -35,11 +38,15 @@ struct EngineOptions {
                                    // prompts whose logprobs are wanted are cut to fit
   int64_t max_queue = 1024;        // requests waiting; more are refused
   bool use_prefix_cache = true;
+  // Seconds that a step may take. One that takes longer hangs: the process says where and ends with
+  // kStepTimeoutStatus. 0: no limit; none given: 120 on a GPU, no limit on the CPU.
+  std::optional<double> step_timeout_s = {};
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
   std::function<Clock::time_point()> now = {};  // what deadlines are held against; none: the clock
 };
 
 struct EngineMetrics {
+  bool is_dead = false;  // a step failed in a way that nothing can follow; see Engine::step
   int64_t num_waiting = 0;
   int64_t num_running = 0;   // sequences
   int64_t num_finished = 0;  // requests, cancelled ones included
@@ -70,12 +77,15 @@ class Engine {
                                       const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Refuses a request that could never run, naming the field; none when the queue is full.
+  // Refuses a request that could never run, naming the field, and any request once the engine is
+  // dead; none when the queue is full.
   virtual std::optional<RequestId> submit(Request request) = 0;
   // Takes effect with the next step at the latest; unknown and finished requests are ignored.
   virtual void cancel(RequestId request) = 0;
-  // One round of plan, forward, sample, commit: the news of every sequence that has some. If it
-  // throws, for lack of memory or of a device, the engine is lost: it refuses what comes after.
+  // One round of plan, forward, sample, commit: the news of every sequence that has some. Does not
+  // throw what goes wrong in it: requests end with FinishReason::error and the text. Where memory
+  // ran out while the batch was computed, those of the batch do, and the engine goes on. After a
+  // fault of the device, and where queues or pages were half changed, all do: the engine is dead.
   virtual std::vector<SequenceOutput> step() = 0;
   virtual bool has_work() const = 0;
 

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/cuda_check.h"
+#include "core/launch_log.h"
 #include "core/text.h"
 #include "kernels/gemm/cublaslt/plan.h"
 #include "kernels/relaxed_capture.h"
@@ -110,8 +111,7 @@ class TimingTarget {
 };
 
 // Asks again for all algorithms, times them and remembers the fastest.
-std::shared_ptr<Plan> time_algorithms(const GemmArgs& args, const Product& product, void* workspace,
-                                      Stream stream) {
+std::shared_ptr<Plan> time_algorithms(const GemmArgs& args, const Product& product, Stream stream) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   auto plan = find_plan(product, operands_of(args));
@@ -123,12 +123,13 @@ std::shared_ptr<Plan> time_algorithms(const GemmArgs& args, const Product& produ
   best->is_supported = best->is_timed = true;
   best->algorithm = algorithms.front();
   float best_us = std::numeric_limits<float>::infinity();
+  const StreamScratch workspace(args.a.device, stream, {.num_bytes = kCublasLtWorkspaceBytes});
   Stopwatch watch(stream);
-  for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
+  for (const Algorithm& algorithm : algorithms) {
     if (algorithms.size() == 1) break;
     const auto call = [&] {
-      return run_algorithm(product, target.operands(), *best, algorithm, workspace, stream) ==
-             CUBLAS_STATUS_SUCCESS;
+      return run_algorithm(product, target.operands(), *best, algorithm, workspace.data(),
+                           stream) == CUBLAS_STATUS_SUCCESS;
     };
     const float us = time_call(call, watch);
     if (us < best_us) {
@@ -155,14 +156,16 @@ void launch_cublaslt(const GemmArgs& args, const Context& ctx) {
   expects(product.has_value(), "gemm: cuBLASLt was given a product that its row does not accept");
   const Operands operands = operands_of(args);
   const RelaxedCapture relaxed;  // memory may have to be taken, a kernel loaded
-  const StreamScratch workspace(args.a.device, ctx.stream, {.num_bytes = kCublasLtWorkspaceBytes});
   auto plan = find_plan(*product, operands);
   if (!plan->is_timed && !is_capturing(ctx.stream)) {
-    plan = time_algorithms(args, *product, workspace.data(), ctx.stream);
+    plan = time_algorithms(args, *product, ctx.stream);
   }
+  const StreamScratch workspace(args.a.device, ctx.stream,
+                                {.num_bytes = plan->algorithm.workspace_bytes});
   const cublasStatus_t status =
       run_algorithm(*product, operands, *plan, plan->algorithm, workspace.data(), ctx.stream);
-  if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_SUCCESS) return log_launch("cublasLtMatmul");
+  cuda_check(cudaGetLastError(), "cublasLtMatmul");
   fail(concat("gemm: cublasLtMatmul answers ", cublaslt()->status_name(status),
               " for a = ", to_string(args.a), ", b = ", to_string(args.b), "; force another row"));
 }

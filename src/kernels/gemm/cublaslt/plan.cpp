@@ -102,8 +102,8 @@ PlanMemory& memory() {
 
 }  // namespace
 
-std::vector<cublasLtMatmulAlgo_t> query_algorithms(const Product& product, const Operands& operands,
-                                                   Plan& plan) {
+std::vector<Algorithm> query_algorithms(const Product& product, const Operands& operands,
+                                        Plan& plan) {
   const cublasLtHandle_t handle = cublaslt_handle();
   cublasLtMatmulDescOpaque_t desc;
   cublasLtMatmulPreferenceOpaque_t preference;
@@ -118,26 +118,25 @@ std::vector<cublasLtMatmulAlgo_t> query_algorithms(const Product& product, const
                             &num_offered) != CUBLAS_STATUS_SUCCESS) {
     return {};
   }
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  std::vector<Algorithm> algorithms;
   for (int i = 0; i < num_offered; ++i) {
     const cublasLtMatmulHeuristicResult_t& one = offered[static_cast<size_t>(i)];
     if (one.state == CUBLAS_STATUS_SUCCESS && one.workspaceSize <= kCublasLtWorkspaceBytes) {
-      algorithms.push_back(one.algo);
+      algorithms.push_back({one.algo, one.workspaceSize});
     }
   }
   return algorithms;
 }
 
 cublasStatus_t run_algorithm(const Product& product, const Operands& operands, Plan& plan,
-                             const cublasLtMatmulAlgo_t& algorithm, void* workspace,
-                             Stream stream) {
+                             const Algorithm& algorithm, void* workspace, Stream stream) {
   cublasLtMatmulDescOpaque_t desc;
   if (!make_desc(product, operands.bias, desc)) return CUBLAS_STATUS_INVALID_VALUE;
   const float alpha = 1.0f;
   const float beta = product.has_residual ? 1.0f : 0.0f;
   return cublaslt()->matmul(cublaslt_handle(), &desc, &alpha, operands.b, &plan.b, operands.a,
-                            &plan.a, &beta, operands.c, &plan.c, operands.d, &plan.d, &algorithm,
-                            workspace, kCublasLtWorkspaceBytes, stream);
+                            &plan.a, &beta, operands.c, &plan.c, operands.d, &plan.d,
+                            &algorithm.choice, workspace, algorithm.workspace_bytes, stream);
 }
 
 std::shared_ptr<Plan> find_plan(const Product& product, const Operands& operands) {
@@ -148,7 +147,7 @@ std::shared_ptr<Plan> find_plan(const Product& product, const Operands& operands
     if (it != known.plans.end()) return it->second;
   }
   auto plan = std::make_shared<Plan>();
-  const std::vector<cublasLtMatmulAlgo_t> algorithms = query_algorithms(product, operands, *plan);
+  const std::vector<Algorithm> algorithms = query_algorithms(product, operands, *plan);
   plan->is_supported = !algorithms.empty();
   if (plan->is_supported) plan->algorithm = algorithms.front();
   const std::lock_guard lock(known.mutex);

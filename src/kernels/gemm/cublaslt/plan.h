@@ -11,8 +11,13 @@
 
 namespace tessera::kernels {
 
-// Scratch memory that the library's kernels may use: what NVIDIA advises for Hopper.
+// The most scratch memory that an algorithm may use: what NVIDIA advises for Hopper.
 inline constexpr size_t kCublasLtWorkspaceBytes = size_t{32} << 20;
+
+struct Algorithm {
+  cublasLtMatmulAlgo_t choice;
+  size_t workspace_bytes = 0;  // that it needs; many need none
+};
 
 // The library is column-major and sees the transposed product: out^T[n, m] = b . a^T, where its
 // first operand is b, stored transposed, and its second is a.
@@ -21,7 +26,7 @@ struct Plan {
   cublasLtMatrixLayoutOpaque_t b;
   cublasLtMatrixLayoutOpaque_t c;
   cublasLtMatrixLayoutOpaque_t d;
-  cublasLtMatmulAlgo_t algorithm;
+  Algorithm algorithm;
   bool is_supported = false;  // the library offers an algorithm
   bool is_timed = false;      // it is the fastest of several, not merely the first offered
 };
@@ -37,11 +42,12 @@ struct Operands {
 
 // Algorithms the library offers, what it expects to be fastest first. Empty where it has none.
 inline constexpr int kMaxCandidates = 8;
-std::vector<cublasLtMatmulAlgo_t> query_algorithms(const Product& product, const Operands& operands,
-                                                   Plan& plan);
+std::vector<Algorithm> query_algorithms(const Product& product, const Operands& operands,
+                                        Plan& plan);
 
+// `workspace` has the bytes that the algorithm needs.
 cublasStatus_t run_algorithm(const Product& product, const Operands& operands, Plan& plan,
-                             const cublasLtMatmulAlgo_t& algorithm, void* workspace, Stream stream);
+                             const Algorithm& algorithm, void* workspace, Stream stream);
 
 // The plan of a product on the current device: remembered, or with the first algorithm offered.
 std::shared_ptr<Plan> find_plan(const Product& product, const Operands& operands);
