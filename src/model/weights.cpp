@@ -7,6 +7,8 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <exception>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -171,7 +173,8 @@ class Assembler {
     result.scale = on_device(std::move(scale));
   }
 
-  // Calls body(row, count) for blocks of a part's rows, on all threads; nothing may throw there.
+  // Calls body(row, count) for blocks of a part's rows, on all threads. What a read throws is
+  // thrown once all threads are done.
   template <class Body>
   void for_each_block(const Part& part, Body&& body) {
     const int64_t block_rows =
@@ -183,13 +186,21 @@ class Assembler {
       const int64_t row = block * block_rows;
       body(row, std::min(block_rows, part.num_rows - row));
     }
+    if (failure_) std::rethrow_exception(failure_);
     if (not_finite_ >= 0) refuse_not_finite(part);
     report(2 * part.num_rows * part.num_cols);
   }
 
   void read_block(const Part& part, int64_t row, const TensorView& to) {
-    source_.read(part.spec, part.row + row, part.col, to);
-    if (!options_.check_values) return;
+    try {
+      source_.read(part.spec, part.row + row, part.col, to);
+    } catch (...) {
+      const std::lock_guard lock(failure_mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      return;
+    }
+    // Codes cannot hold what is not finite, so it would be lost here and never reach the logits.
+    if (!options_.check_values && options_.format == WeightFormat::plain) return;
     const int64_t found = find_not_finite(to);
     if (found < 0) return;
     const int64_t place = row * part.num_cols + found;
@@ -229,6 +240,8 @@ class Assembler {
   const WeightSource& source_;
   const ModelConfig& config_;
   const LoadOptions& options_;
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;            // the first read that failed
   std::atomic<int64_t> not_finite_ = -1;  // in the part being read: row * num_cols + col
   int64_t done_bytes_ = 0;
   int64_t total_bytes_ = 0;
