@@ -116,6 +116,17 @@ TEST(CApiRefuses, PackedInt4WithGaps) {
                  "quantize: out has stride 2 along its last axis");
 }
 
+// Doubled for the elements of a byte, it would become negative.
+TEST(CApiRefuses, PackedInt4WithAStrideOutOfRange) {
+  Array<float> x({1, 4});
+  Array<uint8_t> q({1, 2});
+  Array<float> scale({1, 1});
+  int64_t strides[] = {std::numeric_limits<int64_t>::max(), 1};
+  q.dl.strides = strides;
+  expect_refused(tessera_quantize(x, q, scale, nullptr, TESSERA_SCALE_DYNAMIC, TESSERA_I4, nullptr),
+                 "quantize: out has stride 9223372036854775807 along axis 0 of size 1");
+}
+
 TEST(CApiRefuses, EnumsOutOfRange) {
   Array<float> x({1, 2});
   expect_refused(tessera_activation(x, nullptr, x, 4, nullptr),

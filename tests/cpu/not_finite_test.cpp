@@ -61,8 +61,8 @@ TEST_P(NotFinite, ReachesEveryQueryThatSeesIt) {
     // An infinite score is a number: a plain key may weigh nothing.
     if (is_plain() && is_key && std::isinf(bad())) continue;
     const KvCase c = make(is_key);
-    Tensor q(DType::f32, {2, 2 * KvCase::kHeads, KvCase::kDim}), out(DType::f32, q.view().shape);
-    Tensor lse(DType::f32, {2, 2 * KvCase::kHeads});
+    const Index shape = {2, 2 * KvCase::kHeads, KvCase::kDim};
+    Tensor q(DType::f32, shape), out(DType::f32, shape), lse(DType::f32, {shape[0], shape[1]});
     fill_normal(q, 17);
     cpu::attention_decode({.q = q, .kv = c.kv(), .out = out, .scale = 0.2f, .lse = lse});
     const Values values = values_of(out), lses = values_of(lse);

@@ -303,7 +303,7 @@ TEST_F(LoadWeights, NamesAFileThatShrinksWhileItIsLoaded) {
 }
 
 TEST_F(LoadWeights, NeedsNothingOfTheFileOnceItIsLoaded) {
-  const ModelConfig config = tiny_config();
+  const ModelConfig config = biased_config();
   const Checkpoint checkpoint = store(tiny_tensors(config));
   const LlamaWeights weights = load_weights(checkpoint, config, {.dtype = DType::f32});
   std::filesystem::resize_file(folder_.path() / "model.safetensors", 0);

@@ -31,8 +31,9 @@ enum class ScaleMode : uint8_t {
 //
 // What is not finite does not become an ordinary number. Dynamic: a NaN or an infinity among the
 // elements of a scale makes it NaN (and the zero point 0), so everything dequantised with it is
-// NaN. Fixed: FP8 has a NaN, which NaN and infinities become; integers have none, so NaN becomes 0
-// (zero_point, if there is one) and infinities saturate: check x first where that matters.
+// NaN. Fixed: FP8 has a NaN, which x / scale becomes where it is NaN or infinite; integers have
+// none, so NaN becomes 0 (zero_point, if there is one) and infinities saturate: check x first where
+// that matters.
 //
 //   type         symmetric codes  qmax   with zero point
 //   i8           -127 .. 127      127    -
