@@ -91,7 +91,9 @@ void add_verbose(CLI::App& above) {
 bool is_verbose(const CLI::App& root) {
   for (const CLI::App* verb = deepest_verb(root); verb != &root; verb = verb->get_parent()) {
     const CLI::Option* flag = verb->get_option_no_throw(kVerbose);
-    if (flag != nullptr && flag->count() > 0 && flag->as<bool>()) return true;
+    if (flag == nullptr || flag->count() == 0) continue;
+    const std::string given = flag->results().back();  // of an environment variable any text
+    return given != "0" && given != "false";
   }
   return false;
 }

@@ -76,6 +76,10 @@ class StoredSource final : public WeightSource {
     }
   }
 
+  DType dtype_of(const TensorSpec& spec) const override {
+    return *checkpoint_.find(spec.name)->dtype;
+  }
+
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
     const StoredTensor& stored = *checkpoint_.find(spec.name);
     const int64_t first = row * spec.num_cols + col;
