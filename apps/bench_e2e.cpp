@@ -185,7 +185,7 @@ void run(const BenchE2eOptions& options) {
                  {"kv", options.model.kv},
                  {"results", Json::array()}};
   if (is_text) {
-    write_out(concat(subject.name, ", ", show_count(subject.config.num_parameters()),
+    write_out(concat(shown(subject.name), ", ", show_count(subject.config.num_parameters()),
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
                      ", kv ", options.model.kv, "; on ", show_device(base.device), "; ",
                      bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),

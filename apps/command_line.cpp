@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
+constexpr size_t kMaxNoteBytes = 8192;  // more than any Error has
 
 // The verb that the command line got to: bench e2e rather than bench.
 const CLI::App* deepest_verb(const CLI::App& app) {
@@ -48,7 +49,7 @@ std::string environment_note(const CLI::App& verb, std::string_view message) {
     if (variable.empty() || std::getenv(variable.c_str()) == nullptr) continue;
     for (const std::string& name : flag->get_lnames()) {
       if (message.find("--" + name) != std::string_view::npos) {
-        return concat(" (", variable, " is '", std::getenv(variable.c_str()), "')");
+        return concat(" (", variable, " is '", shown(std::getenv(variable.c_str())), "')");
       }
     }
   }
@@ -75,6 +76,35 @@ std::string explain_extras(const CLI::App& root, const std::vector<std::string>&
   if (&verb == &root) return unknown("verb '" + word + "'", word, verb_names(root), root);
   return concat("'", word, "' is one word too many; quote a prompt of several words, and see ",
                 full_name(verb), " -h");
+}
+
+constexpr const char* kVerbose = "--verbose";
+
+// Every verb has the flag, so that it may stand wherever others do.
+void add_verbose(CLI::App& above) {
+  for (CLI::App* verb : above.get_subcommands(nullptr)) {
+    FlagSet(*verb, std::string(kAdvanced)).toggle(kVerbose, "Errors say where they were raised");
+    add_verbose(*verb);
+  }
+}
+
+bool is_verbose(const CLI::App& root) {
+  for (const CLI::App* verb = deepest_verb(root); verb != &root; verb = verb->get_parent()) {
+    const CLI::Option* flag = verb->get_option_no_throw(kVerbose);
+    if (flag == nullptr || flag->count() == 0) continue;
+    const std::string given = flag->results().back();  // of an environment variable any text
+    return given != "0" && given != "false";
+  }
+  return false;
+}
+
+// One line on standard error. What an exception says may come from anywhere, so it is escaped here
+// too, for those that are no Error.
+void write_failure(const CLI::App& root, const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  const std::string where =
+      error != nullptr && is_verbose(root) ? concat(" (", error->where(), ")") : std::string();
+  write_note(concat("tessera: ", shown(failure.what(), kMaxNoteBytes), where, "\n"));
 }
 
 void print_help_of(const CLI::App& root, const std::vector<std::string>& path) {
@@ -127,6 +157,7 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
           "no verb was given; tessera -h lists them, and tessera run answers a prompt");
     }
   });
+  add_verbose(*app);
   attach_environment(*app);
   return app;
 }
@@ -152,16 +183,16 @@ int run_command_line(int argc, const char* const* argv) {
   } catch (const CLI::Success& asked_for) {  // help or the version
     return app->exit(asked_for);
   } catch (const CLI::ParseError& error) {
-    write_note(concat("tessera: ", explain(*app, error), "\n"));
+    write_note(concat("tessera: ", shown(explain(*app, error), kMaxNoteBytes), "\n"));
     return kUsage;
   } catch (const UsageError& error) {
-    write_note(concat("tessera: ", error.what(), "\n"));
+    write_failure(*app, error);
     return kUsage;
   } catch (const std::bad_alloc&) {
     write_note("tessera: out of memory; try a smaller --context, --kv-bytes or --weights int8\n");
     return kFailure;
   } catch (const std::exception& error) {
-    write_note(concat("tessera: ", error.what(), "\n"));
+    write_failure(*app, error);
     return kFailure;
   }
   return exit_status;

@@ -40,7 +40,7 @@ Json tensor_json(const model::StoredTensor& tensor) {
   return {{"name", tensor.name},
           {"type", tensor.type},
           {"shape", tensor.shape},
-          {"bytes", storage_bytes(tensor.view.dtype, tensor.view.num_elements())}};
+          {"bytes", tensor.num_bytes}};
 }
 
 int64_t num_elements(const std::vector<int64_t>& shape) {
@@ -157,13 +157,12 @@ Json inspect_folder(const fs::path& folder, bool has_table) {
 }
 
 Json inspect_file(const fs::path& file, bool has_table) {
-  const model::MappedFile mapped(file);
-  const std::vector<model::StoredTensor> stored =
-      model::parse_safetensors(mapped.bytes(), file.string());
+  const model::WeightFile opened(file);
+  const std::vector<model::StoredTensor> stored = model::parse_safetensors(opened);
   std::vector<const model::StoredTensor*> tensors;
   for (const model::StoredTensor& tensor : stored) tensors.push_back(&tensor);
   return {{"file", file.string()},
-          {"bytes", mapped.bytes().size()},
+          {"bytes", opened.size_bytes()},
           {"tensors", tensors_json(tensors, has_table)}};
 }
 

@@ -49,9 +49,9 @@ std::string tensors_text(const Json& tensors) {
   text += "\n";
   if (!tensors.contains("table")) return text;
   for (const Json& tensor : tensors["table"]) {
-    text += concat("  ", padded(text_of(tensor["name"]), 48), padded(text_of(tensor["type"]), 6),
-                   padded(tensor["shape"].dump(), 18), padded(bytes_at(tensor["bytes"]), 10, true),
-                   "\n");
+    text += concat("  ", padded(shown(text_of(tensor["name"])), 48),
+                   padded(text_of(tensor["type"]), 6), padded(tensor["shape"].dump(), 18),
+                   padded(bytes_at(tensor["bytes"]), 10, true), "\n");
   }
   return text;
 }
@@ -59,7 +59,7 @@ std::string tensors_text(const Json& tensors) {
 std::string files_text(const Json& files) {
   std::string text = "Files\n";
   for (const auto& [name, bytes] : files.items()) {
-    text += concat("  ", padded(name, 40), padded(bytes_at(bytes), 10, true), "\n");
+    text += concat("  ", padded(shown(name), 40), padded(bytes_at(bytes), 10, true), "\n");
   }
   return text;
 }
@@ -102,11 +102,12 @@ std::string cache_text(const Json& json) {
 
 std::string inspect_text(const Json& json) {
   if (json.contains("file")) {
-    return concat(text_of(json["file"]), ": ", bytes_at(json["bytes"]), "\n",
+    return concat(shown_path(text_of(json["file"])), ": ", bytes_at(json["bytes"]), "\n",
                   tensors_text(json["tensors"]));
   }
-  return concat(text_of(json["model"]), ": ", config_text(json), files_text(json["files"]),
-                tensors_text(json["tensors"]), cache_text(json), fit_text(json));
+  return concat(shown_path(text_of(json["model"])), ": ", config_text(json),
+                files_text(json["files"]), tensors_text(json["tensors"]), cache_text(json),
+                fit_text(json));
 }
 
 }  // namespace tessera::apps

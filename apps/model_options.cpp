@@ -144,11 +144,12 @@ fs::path find_model(const std::string& given) {
   if (is_model(named)) return named;
   std::error_code ignored;
   if (!fs::exists(named, ignored)) {
-    throw Error(concat(source, ": there is no '", named,
+    throw Error(concat(source, ": there is no '", shown_path(named),
                        "'; give the folder of a Hugging Face checkpoint"));
   }
-  throw Error(concat(source, ": '", named, "' has no config.json; give the folder of a Hugging ",
-                     "Face checkpoint, with config.json, tokenizer.json and safetensors in it"));
+  throw Error(concat(source, ": '", shown_path(named),
+                     "' has no config.json; give the folder of a Hugging Face ",
+                     " checkpoint, with config.json, tokenizer.json and safetensors in it"));
 }
 
 std::unique_ptr<Engine> load_engine(const fs::path& folder, EngineOptions options) {

@@ -15,9 +15,10 @@ namespace tessera::apps {
 namespace {
 
 // Flags that say the same thing to whichever verb has them.
-constexpr std::array<std::string_view, 9> kShared = {"check-weights", "context", "device",
+constexpr std::array<std::string_view, 10> kShared = {"check-weights", "context", "device",
                                                      "dtype",         "kv",      "kv-bytes",
-                                                     "step-timeout",  "threads", "weights"};
+                                                      "step-timeout",  "threads", "verbose",
+                                                      "weights"};
 
 std::string env_word(std::string_view text) {
   std::string word;
@@ -99,6 +100,11 @@ CLI::Option* FlagSet::choice(const char* names, std::string& target,
 
 CLI::Option* FlagSet::toggle(const char* names, bool& target, const char* help) {
   return finish(verb_.add_flag(names, target, help), nullptr);
+}
+
+CLI::Option* FlagSet::toggle(const char* names, const char* help) {
+  const std::string description = help;  // CLI11 tells it from a target by its const
+  return finish(verb_.add_flag(names, description), nullptr);
 }
 
 CLI::Option* FlagSet::toggle(const char* names, int& target, const char* help) {

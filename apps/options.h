@@ -40,6 +40,8 @@ class FlagSet {
   CLI::Option* choice(const char* names, std::string& target, std::vector<std::string> choices,
                       const char* help);
   CLI::Option* toggle(const char* names, bool& target, const char* help);
+  // One that only the option itself remembers.
+  CLI::Option* toggle(const char* names, const char* help);
   // "--x,!--no-x": 1 and -1; 0 where neither was given.
   CLI::Option* toggle(const char* names, int& target, const char* help);
 

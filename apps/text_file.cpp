@@ -41,12 +41,13 @@ std::string unpack(const std::filesystem::path& path, std::string_view tool) {
   // What the tool itself complains of is left out: the refusal below is the one line to read.
   const std::string command = concat(tool, " -dc -- ", shell_word(path.string()), " 2>/dev/null");
   std::FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw Error(concat(path.string(), ": ", tool, " could not be started"));
+  if (pipe == nullptr)
+    throw Error(concat(shown_path(path.native()), ": ", tool, " could not be started"));
   std::string text = read_all(pipe);
   const int status = pclose(pipe);
   if (status == 0) return text;
   const bool is_missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
-  throw Error(concat(path.string(), ": ", tool,
+  throw Error(concat(shown_path(path.native()), ": ", tool,
                      is_missing ? " is not installed; install it, or unpack the file first"
                                 : " could not unpack it"));
 }
@@ -56,10 +57,10 @@ std::string unpack(const std::filesystem::path& path, std::string_view tool) {
 std::string read_text_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    throw Error(concat(path.string(), " is a folder; a file is needed"));
+    throw Error(concat(shown_path(path.native()), " is a folder; a file is needed"));
   }
   std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) throw Error(concat(path.string(), ": ", std::strerror(errno)));
+  if (file == nullptr) throw Error(concat(shown_path(path.native()), ": ", std::strerror(errno)));
   for (const auto& [suffix, tool] : kUnpackers) {
     if (path.extension() != suffix) continue;
     std::fclose(file);
@@ -68,7 +69,7 @@ std::string read_text_file(const std::filesystem::path& path) {
   std::string text = read_all(file);
   const bool is_bad = std::ferror(file) != 0;
   std::fclose(file);
-  if (is_bad) throw Error(concat(path.string(), " could not be read to its end"));
+  if (is_bad) throw Error(concat(shown_path(path.native()), " could not be read to its end"));
   return text;
 }
 

@@ -19,7 +19,8 @@ ScoreJob continuation_job(const Tokenizer& tokenizer, const std::string& context
   // At least one token is scored, and it has one before it.
   size_t first = std::min(num_context, whole.empty() ? 0 : whole.size() - 1);
   if (num_prefix == 0) first = std::max<size_t>(first, 1);
-  if (first >= whole.size()) fail(concat("eval: '", continuation, "' has no tokens to score"));
+  if (first >= whole.size())
+    fail(concat("eval: '", shown(continuation), "' has no tokens to score"));
   job.num_scored = static_cast<int64_t>(whole.size() - first);
   const size_t room = static_cast<size_t>(max_tokens) - num_prefix;
   const size_t dropped = whole.size() > room ? whole.size() - room : 0;

@@ -11,6 +11,7 @@ namespace tessera::apps {
 namespace {
 
 Question parse_line(std::string_view line) {
+  check_no_nul(line, "the line");
   const nlohmann::json json = nlohmann::json::parse(line);
   Question question = {.query = json.at("query").get<std::string>() + "\nAnswer:",
                        .choices = json.at("choices").get<std::vector<std::string>>(),

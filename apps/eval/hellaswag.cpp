@@ -35,7 +35,7 @@ std::vector<Question> parse_hellaswag(std::string_view text, std::string_view or
   for (size_t first = 0; first < lines.size(); first += kLines) {
     const std::string& gold = lines[first + 1];
     if (gold.size() != 1 || gold[0] < '0' || gold[0] > '3') {
-      throw Error(concat(origin, ":", first + 2, ": the right ending is '", gold,
+      throw Error(concat(origin, ":", first + 2, ": the right ending is '", shown(gold),
                          "'; it must be 0, 1, 2 or 3"));
     }
     const auto at = lines.begin() + static_cast<std::ptrdiff_t>(first);

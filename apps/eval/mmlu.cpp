@@ -64,7 +64,7 @@ std::vector<Question> parse_mmlu(std::string_view csv, std::string_view origin,
 std::vector<Question> load_mmlu(const fs::path& folder, int64_t num_shots) {
   std::error_code ignored;
   if (!fs::is_directory(folder / "test", ignored)) {
-    throw Error(concat("mmlu: ", folder.string(),
+    throw Error(concat("mmlu: ", shown_path(folder.native()),
                        " has no folder test; give the folder that holds ",
                        "dev/*_dev.csv and test/*_test.csv, unpacked"));
   }
@@ -78,10 +78,12 @@ std::vector<Question> load_mmlu(const fs::path& folder, int64_t num_shots) {
   std::vector<Question> questions;
   for (const std::string& subject : subjects) {
     const fs::path test = folder / "test" / (subject + "_test.csv");
-    std::vector<Question> part = parse_mmlu(read_text_file(test), test.string(), subject);
+    std::vector<Question> part =
+        parse_mmlu(read_text_file(test), shown_path(test.native()), subject);
     if (num_shots > 0) {
       const fs::path dev = folder / "dev" / (subject + "_dev.csv");
-      std::vector<Question> examples = parse_mmlu(read_text_file(dev), dev.string(), subject);
+      std::vector<Question> examples =
+          parse_mmlu(read_text_file(dev), shown_path(dev.native()), subject);
       examples.resize(std::min(examples.size(), static_cast<size_t>(num_shots)));
       std::vector<std::string> shots;
       for (const Question& example : examples) shots.push_back(solved(example));

@@ -17,13 +17,14 @@ std::vector<Question> load_task(const std::string& task, const std::filesystem::
   if (task == "mmlu") {
     questions = load_mmlu(data, num_shots < 0 ? 5 : num_shots);
   } else if (task == "arc") {
-    questions = with_shots(parse_arc(read_text_file(data), data.string()), shots);
+    questions = with_shots(parse_arc(read_text_file(data), shown_path(data.native())), shots);
   } else if (task == "hellaswag") {
-    questions = with_shots(parse_hellaswag(read_text_file(data), data.string()), shots);
+    questions = with_shots(parse_hellaswag(read_text_file(data), shown_path(data.native())), shots);
   } else {
     throw UsageError(concat("no task '", task, "'; there are hellaswag, arc and mmlu"));
   }
-  if (questions.empty()) throw Error(concat(data.string(), " holds no questions to ask"));
+  if (questions.empty())
+    throw Error(concat(shown_path(data.native()), " holds no questions to ask"));
   return questions;
 }
 

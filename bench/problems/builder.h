@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 
 #include "bench/problem.h"
@@ -150,6 +151,15 @@ void fill_vector(Operand& operand, const F& f) {
   for (int64_t i = 0; i < operand.shape[0]; ++i) {
     store(operand.host.view(), operand.offset + i, f(i));
   }
+}
+
+// What the option "special" puts among a problem's data; 0 is none of them.
+inline constexpr int64_t kSpecialNan = 1, kSpecialInfinity = 2, kSpecialMinusInfinity = 3;
+inline constexpr int64_t kSpecials[] = {kSpecialNan, kSpecialInfinity, kSpecialMinusInfinity};
+inline float special_value(int64_t special) {
+  if (special == kSpecialNan) return std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  return special == kSpecialInfinity ? infinity : -infinity;
 }
 
 inline void fill_normal(Operand& operand, Random random, float scale = 1.0f) {

@@ -146,8 +146,9 @@ GemmArgs args_of(const Options& o, bool has_codes, std::span<const TensorView> v
 Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
             {"m", "n", "k", "batch", "shared_b", "bias", "activation", "gated", "residual", "gap",
-             "gap_out", "offset", "tf32", "static_b"});
+             "gap_out", "offset", "tf32", "static_b", "special"});
   const Options o = options_of(b);
+  const int64_t special = b.get("special");
   const bool has_codes = key.out == DType::e4m3 || key.out == DType::i8;
   const auto add = [&](std::string_view name, Role role, DType dtype, int64_t cols, int64_t gap,
                        Bound bound = {}) -> Operand& {
@@ -155,7 +156,12 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     operand.is_per_row = !o.has_batch;
     return operand;
   };
-  fill_values(add("a", Role::input, key.in, o.k, o.gap), o, b.random(), 2);
+  Operand& a = add("a", Role::input, key.in, o.k, o.gap);
+  fill_values(a, o, b.random(), 2);
+  if (special != 0 && a.host.size_bytes() != 0) {
+    const int64_t place = o.m / 2 * (o.k + o.gap) + o.k / 2;
+    store(a.host.view(), a.offset + place, special_value(special));
+  }
   const bool has_many_b = o.has_batch && !o.shares_b;
   fill_weight(matrices(b, o, "b", Role::input, key.in, has_many_b, o.n, o.k, o.gap), o, b.random());
   const Random bias_values = b.random(), residual_values = b.random();

@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 
+#include "bench/problems/builder.h"
 #include "tessera/ops/activation.h"
 
 namespace tessera::bench {
@@ -89,6 +90,16 @@ std::vector<Shape> epilogue_shapes() {
   return shapes;
 }
 
+// A value of a that is not finite reaches its row of out, or is the code that the type has for it.
+std::vector<Shape> special_shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t special : kSpecials) {
+    shapes.push_back(shape_of(4, 256, 128, {{"special", special}}));
+    shapes.push_back(shape_of(150, 256, 128, {{"special", special}}));
+  }
+  return shapes;
+}
+
 // Long k and few tiles: where Hopper splits k.
 std::vector<Shape> split_shapes() {
   return {shape_of(128, 320, 2048),
@@ -166,6 +177,7 @@ std::vector<Shape> gemm_test_shapes() {
   append(shapes, strided_shapes());
   append(shapes, batched_shapes());
   append(shapes, epilogue_shapes());
+  append(shapes, special_shapes());
   append(shapes, split_shapes());
   append(shapes, tf32_shapes());
   return shapes;

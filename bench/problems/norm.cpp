@@ -65,10 +65,10 @@ NormBounds norm_bounds(bool is_layer_norm, RowKey key, int64_t hidden, bool has_
 
 template <bool kIsLayerNorm>
 Problem make_norm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
-  Builder b(
-      shape, fill, seed,
-      {"rows", "hidden", "residual", "bias", "static", "dynamic", "in_place", "stride", "offset"});
-  const int64_t rows = b.get("rows"), hidden = b.get("hidden");
+  Builder b(shape, fill, seed,
+            {"rows", "hidden", "residual", "bias", "static", "dynamic", "in_place", "stride",
+             "offset", "special"});
+  const int64_t rows = b.get("rows"), hidden = b.get("hidden"), special = b.get("special");
   const bool has_residual = b.get("residual") != 0, in_place = b.get("in_place") != 0;
   const bool is_exact = !b.is_normal() && !(kIsLayerNorm && hidden % 2 == 1);
   const NormBounds bounds = norm_bounds(kIsLayerNorm, key, hidden, is_exact);
@@ -79,6 +79,7 @@ Problem make_norm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Operand& x = b.rows("x", in_place ? Role::in_out : Role::input, key.in, rows, hidden,
                       in_place ? bounds.out : Bound{});
   fill_rows(x, [&](int64_t r, int64_t c) {
+    if (special != 0 && r == rows / 2 && c == hidden / 2) return special_value(special);
     if (b.is_normal()) return is_zero_row(r) ? 0.0f : x_random.normal(r * hidden + c);
     if (!has_residual) return exact(r, c);
     return static_cast<float>(x_random.integer(r * hidden + c, -4, 4));
@@ -196,6 +197,13 @@ std::vector<Shape> test_shapes() {
     shapes.push_back(base);
     shapes.push_back(with_value(base, "static", 1));
     shapes.push_back(with_value(base, "dynamic", 1));
+  }
+  for (const int64_t special : kSpecials) {
+    for (const char* option : {"static", "dynamic"}) {
+      for (const int64_t hidden : {7, 1000, 4096, 20000}) {
+        shapes.push_back({{"rows", 3}, {"hidden", hidden}, {option, 1}, {"special", special}});
+      }
+    }
   }
   return shapes;
 }

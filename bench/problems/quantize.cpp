@@ -5,7 +5,6 @@
 #include "tessera/ops/quantize.h"
 
 #include <cmath>
-#include <limits>
 
 #include "bench/problems/builder.h"
 #include "bench/problems/makers.h"
@@ -94,9 +93,10 @@ struct ExactValues {
 
 Problem make_quantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
-            {"rows", "cols", "per", "group", "zero", "fixed", "stride", "offset"});
+            {"rows", "cols", "per", "group", "zero", "fixed", "stride", "offset", "special"});
   const int64_t rows = b.get("rows"), cols = b.get("cols"), per = b.get("per");
   const bool has_zero = b.get("zero") != 0, is_fixed = b.get("fixed") != 0;
+  const int64_t special = b.get("special", is_fixed ? kSpecialNan : 0);
   const Codes codes = codes_of(key.out);
   const Sharing sharing(per, b.get("group"), rows, cols);
   // The e5m2 extreme times 2^2 would overflow f16.
@@ -104,7 +104,7 @@ Problem make_quantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed) 
                           has_zero, is_fixed};
   const Random random = b.random();
   fill_rows(b.rows("x", Role::input, key.in, rows, cols), [&](int64_t r, int64_t c) {
-    if (is_fixed && r == rows / 2 && c == cols / 2) return std::numeric_limits<float>::quiet_NaN();
+    if (special != 0 && r == rows / 2 && c == cols / 2) return special_value(special);
     if (!b.is_normal()) return exact(r, c);
     return rows >= 3 && r == rows - 1 ? 0.0f : random.normal(r * cols + c);
   });
@@ -236,8 +236,15 @@ std::vector<Shape> test_shapes(bool has_modes) {
   std::vector<Shape> shapes;
   for (const Shape& base : bases) {
     for (const int64_t zero : {0, 1}) {
-      shapes.push_back(with_value(base, "zero", zero));
-      if (has_modes) shapes.push_back(with_value(shapes.back(), "fixed", 1));
+      const Shape shape = with_value(base, "zero", zero);
+      shapes.push_back(shape);
+      if (!has_modes) continue;
+      shapes.push_back(with_value(shape, "fixed", 1));
+      for (const int64_t special : kSpecials) {
+        shapes.push_back(with_value(shape, "special", special));
+        if (special == kSpecialNan) continue;  // which is there without being asked for
+        shapes.push_back(with_value(with_value(shape, "fixed", 1), "special", special));
+      }
     }
   }
   return shapes;

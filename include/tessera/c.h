@@ -12,7 +12,8 @@
  *   Tensors     `const DLTensor*`, borrowed for the call. A tensor marked optional may be NULL; the
  *               rest may not. Shapes, dtypes and meaning are those of the C++ header named at each
  *               function. Memory of kDLCPU and kDLCUDAHost is taken as the CPU's, of kDLCUDA and
- *               kDLCUDAManaged as the GPU's; all tensors of a call are on one device.
+ *               kDLCUDAManaged as the GPU's; all tensors of a call are on one device. Data is
+ *               aligned to its element, and no stride leads beyond 2^60 elements; else refused.
  *   Formats     A quantising function takes a TesseraDType beside the quantised tensor, because
  *               many frameworks have no FP8 or 4-bit type. TESSERA_DTYPE_AUTO takes the tensor's
  *               own dtype; e4m3 and e5m2 may be stored as int8 or uint8; i4 is stored as int8 or
@@ -35,6 +36,8 @@ enum { TESSERA_ABI_VERSION = 1 };
 /* Never NULL. The message of this thread's last call that did not return TESSERA_OK; valid until
  * the thread's next such call. */
 const char* tessera_last_error(void);
+/* Where in the library's source it was raised, "gemm.cpp:31"; "" where that is not known. */
+const char* tessera_last_error_where(void);
 
 int tessera_abi_version(void);          /* TESSERA_ABI_VERSION of the library that was loaded */
 const char* tessera_version(void);      /* "0.1.0" */
@@ -155,7 +158,7 @@ typedef struct TesseraObjects {
  * of arguments takes that in their place: its tensors are those of the sequence, in the order of
  * its fields. It keeps no object. Tensors beyond the sequence's end are absent, and ctx NULL means
  * the framework's current stream. Returns a TesseraStatus, or -1 if nothing was run because an
- * object could not be read. */
+ * object could not be read. `op` NULL gives NULL; `how` or `sequence` NULL is refused. */
 typedef void (*TesseraFunction)(void);
 TesseraFunction tessera_on_objects(const char* op);
 

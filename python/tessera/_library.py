@@ -13,6 +13,8 @@ ABI_VERSION = 1  # of include/tessera/c.h
 class Error(RuntimeError):
     """Everything Tessera refuses or fails at, with the message of the C++ library."""
 
+    where = ""  # in the library's source, "gemm.cpp:31", where it raised the error
+
 
 class NotSupported(Error):
     """No kernel takes these arguments; `supports` turns it into False."""
@@ -173,6 +175,7 @@ _PROTOTYPES = {
     "version": (c_char_p, []),
     "cuda_version": (c_char_p, []),
     "last_error": (c_char_p, []),
+    "last_error_where": (c_char_p, []),
     "rms_norm": (c_int, [_T] * 6 + [c_float, c_int, _T]),
     "layer_norm": (c_int, [_T] * 7 + [c_float, c_int, _T]),
     "rope": (c_int, [_T] * 4 + [c_int, _T]),
@@ -269,4 +272,6 @@ version = lib.version().decode()
 def raise_error(status):
     """Raises this thread's last message as the exception its status stands for."""
     message = lib.last_error().decode(errors="replace")
-    raise (NotSupported if status == 4 else Error)(message)
+    error = (NotSupported if status == 4 else Error)(message)
+    error.where = lib.last_error_where().decode(errors="replace")
+    raise error

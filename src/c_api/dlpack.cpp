@@ -95,6 +95,38 @@ void apply_format(TensorView& view, int32_t format, ArgName name) {
   for (size_t d = 0; d < last; ++d) view.strides[d] *= 2;
 }
 
+// Below this no product or sum that an operation makes of sizes and strides overflows.
+constexpr int64_t kMost = int64_t{1} << 60;
+
+// Refuses strides that lead out of what can be addressed; doubling them, for i4, stays in range.
+void check_strides(const TensorView& view, ArgName name) {
+  int64_t reach = 0;  // from the first element to the farthest, to either side
+  for (size_t d = 0; d < static_cast<size_t>(view.rank); ++d) {
+    const int64_t stride = view.strides[d];
+    int64_t along = 0;
+    const bool is_far = stride > kMost || stride < -kMost ||
+                        __builtin_mul_overflow(std::max<int64_t>(view.shape[d] - 1, 0),
+                                               stride < 0 ? -stride : stride, &along) ||
+                        along > kMost - reach;
+    if (is_far) {
+      refuse(name, concat("has stride ", stride, " along axis ", d, " of size ", view.shape[d],
+                          ", which leads beyond 2^60 elements"));
+    }
+    reach += along;
+  }
+}
+
+// An element that is not aligned to its size is undefined behaviour on the CPU, and on a GPU a
+// fault after which no call of the process works.
+void check_alignment(const TensorView& view, ArgName name) {
+  const auto element_bytes = static_cast<uintptr_t>(std::max(1, bit_width(view.dtype) / 8));
+  const auto address = reinterpret_cast<uintptr_t>(view.data);
+  if (address % element_bytes == 0) return;
+  refuse(name, concat("begins at an address that is ", address % element_bytes,
+                      " bytes off a multiple of ", element_bytes, ", which ",
+                      tessera::name(view.dtype), " needs; copy it to aligned memory"));
+}
+
 void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
   if (tensor.ndim < 0 || tensor.ndim > kMaxRank) {
     refuse(name, concat("has ", tensor.ndim, " dimensions; want 0 to ", kMaxRank));
@@ -106,9 +138,8 @@ void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
   for (size_t d = 0; d < rank; ++d) {
     view.shape[d] = tensor.shape[d];
     if (view.shape[d] < 0) refuse(name, concat("has size ", view.shape[d], " along axis ", d));
-    // A tensor of more than 2^60 elements is a mistake, and below that no later product overflows.
     if (__builtin_mul_overflow(count, std::max<int64_t>(view.shape[d], 1), &count) ||
-        count > (int64_t{1} << 60)) {
+        count > kMost) {
       refuse(name, "has more than 2^60 elements");
     }
   }
@@ -117,6 +148,7 @@ void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
     view.strides[d] = tensor.strides != nullptr ? tensor.strides[d] : stride;
     stride *= std::max<int64_t>(view.shape[d], 1);
   }
+  check_strides(view, name);
 }
 
 }  // namespace
@@ -134,7 +166,11 @@ TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format) {
   view.device = device_of(tensor->device, name);
   copy_shape(*tensor, view, name);
   if (tensor->data != nullptr) {
+    if (tensor->byte_offset > static_cast<uint64_t>(kMost)) {
+      refuse(name, concat("has byte_offset ", tensor->byte_offset, "; want at most 2^60"));
+    }
     view.data = static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
+    check_alignment(view, name);
   } else if (view.num_elements() > 0) {
     refuse(name, concat("has no data, but ", view.num_elements(), " elements"));
   }

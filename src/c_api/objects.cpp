@@ -6,9 +6,36 @@
 #include <type_traits>
 #include <utility>
 
+#include "c_api/status.h"
+#include "core/text.h"
 #include "tessera/c.h"
+#include "tessera/core/error.h"
 
 namespace {
+
+using tessera::concat;
+using tessera::fail;
+
+// Refuses a reader, or a sequence, that the functions below would call or read at NULL.
+void check_reader(const TesseraObjects* how, const void* sequence) {
+  if (how == nullptr) fail("on_objects: how is NULL");
+  if (how->struct_size < sizeof(TesseraObjects)) {
+    fail(concat("TesseraObjects.struct_size is ", how->struct_size, "; set it to sizeof, ",
+                sizeof(TesseraObjects)));
+  }
+  if (sequence == nullptr) fail("on_objects: sequence is NULL");
+  const std::pair<const char*, bool> functions[] = {
+      {"size", how->size != nullptr},
+      {"item", how->item != nullptr},
+      {"clear_error", how->clear_error != nullptr},
+      {"unlock", how->unlock != nullptr},
+      {"lock", how->lock != nullptr},
+      {"tensor_from_object and capsule_pointer",
+       how->tensor_from_object != nullptr || how->capsule_pointer != nullptr}};
+  for (const auto& [name, is_there] : functions) {
+    if (!is_there) fail(concat("TesseraObjects.", name, " is NULL; a reader needs it"));
+  }
+}
 
 bool read(const TesseraObjects& how, void* object, DLTensor& tensor) {
   if (how.tensor_from_object != nullptr) return how.tensor_from_object(object, &tensor) == 0;
@@ -53,7 +80,8 @@ int unread(const TesseraObjects& how) {
 template <size_t kCount, class Call>
 int run_on_objects(const TesseraObjects* how, void* sequence, const TesseraContext* ctx,
                    Call&& call) {
-  if (how->struct_size < sizeof(TesseraObjects)) return -1;
+  const TesseraStatus status = tessera::c_api::guarded([&] { check_reader(how, sequence); });
+  if (status != TESSERA_OK) return status;
   Tensors<kCount> tensors;
   if (!tensors.read_all(*how, sequence)) return unread(*how);
   TesseraContext current{sizeof(TesseraContext), nullptr, nullptr, 0, 0};
@@ -62,9 +90,9 @@ int run_on_objects(const TesseraObjects* how, void* sequence, const TesseraConte
     ctx = &current;
   }
   void* state = how->unlock();
-  const int status = call(tensors.pointers, ctx);
+  const int result = call(tensors.pointers, ctx);
   how->lock(state);
-  return status;
+  return result;
 }
 
 template <auto kOp, size_t... kIndex>
@@ -150,6 +178,7 @@ const Entry kEntries[] = {
 }  // namespace
 
 TesseraFunction tessera_on_objects(const char* op) {
+  if (op == nullptr) return nullptr;
   for (const Entry& entry : kEntries) {
     if (entry.op == op) return entry.function;
   }

@@ -31,6 +31,12 @@ void with_row_type(DType dtype, F&& f) {
   }
 }
 
+// What code * scale + low makes of a code.
+struct RowScale {
+  float scale;
+  float low;
+};
+
 // What a float becomes in f16, as a float: finite, and never 0.
 float stored_scale(float scale) {
   const float rounded = to_float(from_float<F16>(std::min(scale, kLargestF16)));
@@ -41,24 +47,28 @@ float stored_low(float low) {
   return to_float(from_float<F16>(std::clamp(low, -kLargestF16, kLargestF16))) + 0.0f;
 }
 
-struct Range {
-  float low = 0.0f;
-  float high = 0.0f;
-};
-
-// Of elements `step` apart, those that are numbers; of none, zeros.
-Range range_of(const float* elements, int64_t count, int64_t step) {
+// Of `count` elements `step` apart. If one of them is not finite, scale and low are NaN: codes have
+// no value for it, and so everything read back is NaN instead of plausible numbers.
+RowScale find_scale(KvFormat format, const float* elements, int64_t count, int64_t step) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Range range{kInfinity, -kInfinity};
+  float lowest = kInfinity, highest = -kInfinity, taint = 0.0f;
   for (int64_t i = 0; i < count; ++i) {
     const float x = elements[i * step];
-    if (x < range.low) range.low = x;
-    if (x > range.high) range.high = x;
+    if (x < lowest) lowest = x;
+    if (x > highest) highest = x;
+    taint += x * 0.0f;
   }
-  return range.low <= range.high ? range : Range{};
+  if (taint != 0.0f) return {taint, taint};       // NaN
+  if (lowest > highest) lowest = highest = 0.0f;  // there are no elements
+  if (format == KvFormat::int8) {
+    return {stored_scale(std::max(highest, -lowest) / quant_max(DType::i8)), 0.0f};
+  }
+  const float steps = format == KvFormat::uint8 ? 255.0f : 15.0f;
+  const float low = stored_low(lowest);
+  return {stored_scale((highest - low) / steps), low};
 }
 
-// 0 to `highest`; NaN gives 0.
+// 0 to `highest`; NaN, which every element of a row with a NaN scale gives, is 0.
 int unsigned_code(float x, float scale, float low, int highest) {
   return static_cast<int>(shifted_code((x - low) / scale, 0, highest));
 }
@@ -126,28 +136,32 @@ void KvRows::read(int64_t page, int64_t row, int64_t head, float* elements) cons
 
 void KvRows::write(int64_t page, int64_t row, int64_t head, const float* elements) const {
   const int64_t d = head_dim(), first = element(page, row, head);
-  const Range range = range_of(elements, d, 1);
-  const auto keep = [&](float scale, float low) {
+  const auto make_scale = [&] {
+    const RowScale made = find_scale(format_, elements, d, 1);
     F16* at = scales_.as<F16>() + scale_element(page, row, head);
-    at[0] = from_float<F16>(scale);
-    if (scales_.size(-1) == 2) at[1] = from_float<F16>(low);
+    at[0] = from_float<F16>(made.scale);
+    if (scales_.size(-1) == 2) at[1] = from_float<F16>(made.low);
+    return made;
   };
   switch (format_) {
     case KvFormat::plain:
+      with_row_type(pages_.dtype, [&](auto type) {
+        using T = decltype(type);
+        for (int64_t i = 0; i < d; ++i) pages_.as<T>()[first + i] = from_float<T>(elements[i]);
+      });
+      return;
     case KvFormat::fp8: {
-      const float scale = format_ == KvFormat::fp8 ? fp8_scale(head) : 1.0f;
+      const float scale = fp8_scale(head);
       with_row_type(pages_.dtype, [&](auto type) {
         using T = decltype(type);
         for (int64_t i = 0; i < d; ++i) {
-          const float x = format_ == KvFormat::fp8 ? elements[i] / scale : elements[i];
-          pages_.as<T>()[first + i] = from_float<T>(x == x || format_ == KvFormat::plain ? x : 0);
+          pages_.as<T>()[first + i] = byte_code<T>(elements[i] / scale);
         }
       });
       return;
     }
     case KvFormat::int8: {
-      const float scale = stored_scale(std::max(range.high, -range.low) / quant_max(DType::i8));
-      keep(scale, 0.0f);
+      const float scale = make_scale().scale;
       for (int64_t i = 0; i < d; ++i) {
         pages_.as<int8_t>()[first + i] = byte_code<int8_t>(elements[i] / scale);
       }
@@ -156,9 +170,7 @@ void KvRows::write(int64_t page, int64_t row, int64_t head, const float* element
     case KvFormat::uint8:
     case KvFormat::int4: {
       const int highest = format_ == KvFormat::uint8 ? 255 : 15;
-      const float low = stored_low(range.low);
-      const float scale = stored_scale((range.high - low) / static_cast<float>(highest));
-      keep(scale, low);
+      const auto [scale, low] = make_scale();
       for (int64_t i = 0; i < d; ++i) {
         const int code = unsigned_code(elements[i], scale, low, highest);
         if (format_ == KvFormat::uint8) {
@@ -176,9 +188,7 @@ void KvRows::write(int64_t page, int64_t row, int64_t head, const float* element
 void KvRows::write_group(int64_t page, int64_t group, int64_t head, const float* rows) const {
   const int64_t d = head_dim();
   for (int64_t column = 0; column < d; ++column) {
-    const Range range = range_of(rows + column, kKvGroup, d);
-    const float low = stored_low(range.low);
-    const float scale = stored_scale((range.high - low) / 15.0f);
+    const auto [scale, low] = find_scale(format_, rows + column, kKvGroup, d);
     F16* at = scales_.as<F16>() + scale_element(page, group, head) + column * scales_.stride(3);
     at[0] = from_float<F16>(scale);
     at[1] = from_float<F16>(low);

@@ -32,19 +32,25 @@ inline float shifted_code(float value, int32_t zero_point, int highest) {
   return static_cast<float>(code < 0.0 ? 0.0 : (code > top ? top : code));
 }
 
-// The symmetric code of a type that fills whole bytes. FP8 saturates and keeps NaN.
+// Infinity becomes NaN, and nothing else changes. FP8 conversions saturate, so without this an
+// infinity would come out as an ordinary number.
+inline float nan_if_infinite(float value) { return value + value * 0.0f; }
+
+// The symmetric code of a type that fills whole bytes. FP8 saturates finite values; what is not
+// finite becomes NaN.
 template <class T>
 T byte_code(float value) {
-  return from_float<T>(value);
+  return from_float<T>(nan_if_infinite(value));
 }
 template <>
 inline int8_t byte_code<int8_t>(float value) {
   return static_cast<int8_t>(symmetric_code(value, quant_max(DType::i8)));
 }
 
-// A scale that would be 0 is 1, so that codes of zeros are zeros.
+// A scale that would be 0 is 1, so that codes of zeros are zeros. A width that is not finite gives
+// NaN, so that everything dequantised with the scale is NaN.
 inline float scale_for(float width, float num_steps) {
-  const float scale = width / num_steps;
+  const float scale = nan_if_infinite(width / num_steps);
   return scale == 0.0f ? 1.0f : scale;
 }
 

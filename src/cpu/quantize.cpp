@@ -41,7 +41,7 @@ void set_scale(const Scales& scales, DType code, int64_t index, const Range& ran
     return;
   }
   const int highest = zero_point_max(code);
-  const float scale = scale_for(range.highest - range.lowest, static_cast<float>(highest));
+  const float scale = scale_for(range.width(), static_cast<float>(highest));
   const float zero_point = shifted_code(-range.lowest * (1.0f / scale), 0, highest);
   scales.scale[index] = scale;
   scales.zero_point[index] = static_cast<int32_t>(zero_point);
@@ -140,10 +140,10 @@ void store_codes(const float* codes, const TensorView& out, int64_t offset, int6
       }
       return;
     case DType::e4m3:
-      for (int64_t i = 0; i < count; ++i) out.as<E4m3>()[offset + i] = from_float<E4m3>(codes[i]);
+      for (int64_t i = 0; i < count; ++i) out.as<E4m3>()[offset + i] = byte_code<E4m3>(codes[i]);
       return;
     default:
-      for (int64_t i = 0; i < count; ++i) out.as<E5m2>()[offset + i] = from_float<E5m2>(codes[i]);
+      for (int64_t i = 0; i < count; ++i) out.as<E5m2>()[offset + i] = byte_code<E5m2>(codes[i]);
   }
 }
 

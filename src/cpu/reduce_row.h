@@ -23,22 +23,25 @@ double sum_row(const float* row, int64_t count, F&& f) {
   return low + high;
 }
 
-// The least and the greatest of a run of numbers, with 0 among them and NaN passed over: what a
-// quantised range is made of.
+// The least and the greatest of a run of numbers, with 0 among them: what a quantised range is made
+// of. If a value is not finite, absmax and width are NaN.
 struct Range {
   float lowest = 0.0f;
   float highest = 0.0f;
+  float taint = 0.0f;  // NaN once a value was not finite; comparisons alone would pass over NaN
 
-  // A comparison with NaN is false, which keeps the bound.
   void include(float value) {
     lowest = value < lowest ? value : lowest;
     highest = value > highest ? value : highest;
+    taint += value * 0.0f;
   }
   void include(const Range& other) {
     include(other.lowest);
     include(other.highest);
+    taint += other.taint;
   }
-  float absmax() const { return -lowest > highest ? -lowest : highest; }
+  float absmax() const { return (-lowest > highest ? -lowest : highest) + taint; }
+  float width() const { return highest - lowest + taint; }
 };
 
 inline Range range_of(const float* row, int64_t count) {

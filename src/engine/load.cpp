@@ -16,13 +16,13 @@ Tokenizer load_tokenizer(const std::filesystem::path& folder, int64_t vocab) {
   const std::filesystem::path file = folder / "tokenizer.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
-    fail(concat("engine: ", folder.string(),
+    fail(concat("engine: ", shown_path(folder.native()),
                 " has no tokenizer.json; give a folder with config.json, tokenizer.json and "
                 "safetensors"));
   }
   Tokenizer tokenizer = Tokenizer::load(file);
   if (tokenizer.num_ids() > vocab) {
-    fail(concat("engine: ", file.string(), " has ids up to ", tokenizer.num_ids() - 1,
+    fail(concat("engine: ", shown_path(file.native()), " has ids up to ", tokenizer.num_ids() - 1,
                 "; config.json says vocab_size ", vocab, ": they do not belong together"));
   }
   return tokenizer;

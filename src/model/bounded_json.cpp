@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kShownBytes = 60;
-
 // Watches the events of a parse: how deep it is, and the keys of every object that is open.
 class Watch {
  public:
@@ -54,6 +52,7 @@ std::string excerpt(std::string_view text, size_t byte) {
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view origin) {
+  check_no_nul(text, origin);
   Watch watch(origin);
   const auto callback = [&](int depth, json::parse_event_t event, json& parsed) {
     watch.see(depth, event, parsed);
@@ -67,15 +66,6 @@ json parse_json(std::string_view text, std::string_view origin) {
   } catch (const json::exception&) {  // a number beyond the range of double
     fail(concat(origin, ": holds a number that is too large"));
   }
-}
-
-std::string shown(std::string_view text) {
-  std::string result(text.substr(0, kShownBytes));
-  for (char& c : result) {
-    if (c < 0x20 || c >= 0x7f) c = '?';
-  }
-  if (text.size() > kShownBytes) result += "...";
-  return result;
 }
 
 std::string shown_value(const json& value) {

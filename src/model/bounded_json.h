@@ -11,12 +11,11 @@ namespace tessera::model {
 // Deeper than any file of a checkpoint nests, and shallow enough for code that recurses.
 inline constexpr int kMaxJsonDepth = 16;
 
-// Refuses what is not JSON, nests deeper than kMaxJsonDepth, or repeats a key of one object. The
-// message begins with `origin`, shows the text around the mistake, and is one line.
+// Refuses what is not JSON, holds NUL, nests deeper than kMaxJsonDepth, or repeats a key of one
+// object. The message begins with `origin`, shows the text around the mistake, and is one line.
 nlohmann::json parse_json(std::string_view text, std::string_view origin);
 
-// Values as messages show them: one line, printable, at most 60 characters and an ellipsis.
-std::string shown(std::string_view text);
+// A value as messages show it: as shown() does text.
 std::string shown_value(const nlohmann::json& value);
 
 }  // namespace tessera::model

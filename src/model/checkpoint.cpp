@@ -1,13 +1,6 @@
 // Which files a checkpoint is, and the tensors they hold together.
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <set>
 
 #include "core/read_file.h"
@@ -43,19 +36,20 @@ fs::path shard_path(const fs::path& folder, const std::string& name, const fs::p
   const fs::path relative(name);
   const bool climbs = std::ranges::find(relative, fs::path("..")) != relative.end();
   if (name.empty() || name.find('\0') != std::string::npos || relative.is_absolute() || climbs) {
-    fail(concat(index.string(), ": names the shard '", shown(name),
+    fail(concat(shown_path(index.native()), ": names the shard '", shown(name),
                 "'; a shard is a file of the model's own folder"));
   }
   const fs::path path = folder / relative;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    fail(concat(path.string(), ": is listed in ", kIndex, " and is not there; fetch it"));
+    fail(concat(shown_path(path.native()), ": is listed in ", kIndex,
+                " and is not there; fetch it"));
   }
   const fs::path root = fs::canonical(folder, error);
   const fs::path target = fs::canonical(path, error);
   if (error || !(is_within(target, root) || is_cached_blob(target, root))) {
-    fail(concat(path.string(), ": is a link that leads out of the model's folder, to ",
-                target.string(), "; put the file itself there"));
+    fail(concat(shown_path(path.native()), ": is a link that leads out of the model's folder, to ",
+                shown_path(target.native()), "; put the file itself there"));
   }
   return path;
 }
@@ -75,54 +69,35 @@ bool is_pickled(const fs::path& path) {
     if (is_pickled(path)) pickled = path.filename().string();
   }
   if (!stray.empty()) {
-    fail(concat(folder.string(), ": has ", shown(stray), " and neither ", kSingle, " nor ", kIndex,
-                "; a single file takes the first name, shards need the index"));
+    fail(concat(shown_path(folder.native()), ": has ", shown(stray), " and neither ", kSingle,
+                " nor ", kIndex, "; a single file takes the first name, shards need the index"));
   }
   if (!pickled.empty()) {
-    fail(concat(folder.string(), ": has only pickled weights (", shown(pickled),
+    fail(concat(shown_path(folder.native()), ": has only pickled weights (", shown(pickled),
                 "), which can run code when opened and are refused; convert them with "
                 "transformers: save_pretrained(folder, safe_serialization=True)"));
   }
   if (!gguf.empty()) {
-    fail(concat(folder.string(), ": has ", shown(gguf),
+    fail(concat(shown_path(folder.native()), ": has ", shown(gguf),
                 "; GGUF files are not supported, take the "
                 "model's safetensors files"));
   }
-  fail(concat(folder.string(), ": has no weights; looked for ", kSingle, " and ", kIndex));
+  fail(concat(shown_path(folder.native()), ": has no weights; looked for ", kSingle, " and ",
+              kIndex));
 }
 
 }  // namespace
 
-MappedFile::MappedFile(const fs::path& path) {
-  const auto refuse = [&](std::string_view verb) {
-    fail(concat(path.string(), ": cannot ", verb, ": ", std::strerror(errno)));
-  };
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) refuse("open");
-  struct stat status {};
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file);
-    fail(concat(path.string(), ": is not a regular file"));
-  }
-  const size_t size = static_cast<size_t>(status.st_size);
-  void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  ::close(file);
-  if (data == MAP_FAILED) refuse("map");
-  bytes_ = {static_cast<const std::byte*>(data), size};
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-}
-
 void Checkpoint::add_file(const fs::path& path, const std::string& file_name) {
-  files_.push_back(std::make_unique<MappedFile>(path));
-  const std::span<const std::byte> bytes = files_.back()->bytes();
-  size_bytes_ += static_cast<int64_t>(bytes.size());
-  for (StoredTensor& tensor : parse_safetensors(bytes, path.string())) {
+  files_.push_back(std::make_unique<WeightFile>(path));
+  const WeightFile& file = *files_.back();
+  size_bytes_ += file.size_bytes();
+  for (StoredTensor& tensor : parse_safetensors(file)) {
+    tensor.file = &file;
     const auto [owner, is_new] = file_of_.emplace(tensor.name, file_name);
     if (!is_new) {
-      fail(concat(path.string(), ": tensor '", shown(tensor.name), "' is also in ", owner->second));
+      fail(concat(file.shown_name(), ": tensor '", shown(tensor.name), "' is also in ",
+                  shown(owner->second)));
     }
     std::string name = tensor.name;
     tensors_.emplace(std::move(name), std::move(tensor));
@@ -130,8 +105,9 @@ void Checkpoint::add_file(const fs::path& path, const std::string& file_name) {
 }
 
 void Checkpoint::add_shards(const fs::path& folder, const fs::path& index) {
-  const nlohmann::json document = parse_json(read_file(index, kMaxIndexBytes), index.string());
-  const Fields fields(document, concat(index.string(), ": "));
+  const nlohmann::json document =
+      parse_json(read_file(index, kMaxIndexBytes), shown_path(index.native()));
+  const Fields fields(document, concat(shown_path(index.native()), ": "));
   const nlohmann::json* map = fields.find("weight_map");
   if (map == nullptr) fields.refuse_missing("weight_map");
   if (!map->is_object()) fields.refuse("weight_map", *map, "an object of file names");
@@ -148,15 +124,16 @@ void Checkpoint::add_shards(const fs::path& folder, const fs::path& index) {
     if (owner != file_of_.end() && owner->second == said) continue;
     const std::string where =
         owner == file_of_.end() ? "no shard has it" : shown(owner->second) + " has it";
-    fail(concat(index.string(), ": tensor '", shown(tensor), "' is said to be in ", shown(said),
-                ", and ", where, "; fetch index and shards of one revision"));
+    fail(concat(shown_path(index.native()), ": tensor '", shown(tensor), "' is said to be in ",
+                shown(said), ", and ", where, "; fetch index and shards of one revision"));
   }
 }
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    fail(concat(folder.string(), ": is not a folder; give the folder of a Hugging Face model"));
+    fail(concat(shown_path(folder.native()),
+                ": is not a folder; give the folder of a Hugging Face model"));
   }
   Checkpoint checkpoint;
   // The order of Hugging Face: a single file first.

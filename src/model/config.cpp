@@ -224,13 +224,15 @@ ModelConfig load_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    fail(concat(path.string(), ": there is no such file; give the folder of a Hugging Face model"));
+    fail(concat(shown_path(path.native()),
+                ": there is no such file; give the folder of a Hugging Face model"));
   }
-  ModelConfig config = parse_config(read_file(path, kMaxConfigBytes), path.string());
+  ModelConfig config = parse_config(read_file(path, kMaxConfigBytes), shown_path(path.native()));
   const std::filesystem::path generation = folder / "generation_config.json";
   if (std::filesystem::exists(generation)) {
-    const json document = parse_json(read_file(generation, kMaxConfigBytes), generation.string());
-    add_stop_tokens(Fields(document, concat(generation.string(), ": ")), config);
+    const json document =
+        parse_json(read_file(generation, kMaxConfigBytes), shown_path(generation.native()));
+    add_stop_tokens(Fields(document, concat(shown_path(generation.native()), ": ")), config);
   }
   return config;
 }

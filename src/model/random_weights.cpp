@@ -36,6 +36,8 @@ class RandomSource final : public WeightSource {
  public:
   explicit RandomSource(uint64_t seed) : seed_(seed) {}
 
+  DType dtype_of(const TensorSpec&) const override { return DType::f32; }
+
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
     const bool is_norm = spec.is_vector && spec.name.ends_with("norm.weight");
     const auto width = static_cast<float>(spec.is_vector ? spec.num_rows : spec.num_cols);

@@ -3,6 +3,7 @@
 #include "model/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 
@@ -58,41 +59,44 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The header's text, its length believed only once it is known to lie in the file.
-std::string_view header_of(std::span<const std::byte> bytes, std::string_view origin) {
-  if (as_text(bytes).starts_with("version https://git-lfs")) {
+// How long the header is, believed only once it is known to lie in the file. `first` are the
+// file's first bytes, kFirstBytes or as many as it has.
+constexpr size_t kFirstBytes = 32;
+size_t header_length(std::span<const std::byte> first, uint64_t file_bytes,
+                     std::string_view origin) {
+  if (as_text(first).starts_with("version https://git-lfs")) {
     fail(concat(origin, ": is a Git LFS pointer, not the weights; fetch them with git lfs pull"));
   }
-  if (bytes.size() < kLengthBytes + 2) {
-    fail(concat(origin, ": has ", bytes.size(), " bytes; the shortest safetensors file has ",
+  if (file_bytes < kLengthBytes + 2) {
+    fail(concat(origin, ": has ", file_bytes, " bytes; the shortest safetensors file has ",
                 kLengthBytes + 2, ": it is empty or cut off"));
   }
-  const uint64_t length = read_length(bytes);
+  const uint64_t length = read_length(first);
   if (length < 2) fail(concat(origin, ": the header has ", length, " bytes; an object has 2"));
   if (length > kMaxHeaderBytes) {
     fail(concat(origin, ": the header has ", length, " bytes; at most ", kMaxHeaderBytes,
                 " are allowed: this is not a safetensors file, or a damaged one"));
   }
-  if (length > bytes.size() - kLengthBytes) {
-    fail(concat(origin, ": the header has ", length, " bytes and the file ", bytes.size(),
+  if (length > file_bytes - kLengthBytes) {
+    fail(concat(origin, ": the header has ", length, " bytes and the file ", file_bytes,
                 "; it is cut off: fetch it again"));
   }
-  return as_text(bytes.subspan(kLengthBytes, static_cast<size_t>(length)));
+  return static_cast<size_t>(length);
 }
 
-// Checks one entry against the bytes there are, and makes its tensor.
+// Checks one entry against the bytes there are behind the header, and makes its tensor.
 class EntryReader {
  public:
-  EntryReader(std::span<const std::byte> data, std::string_view origin)
-      : data_(data), origin_(origin) {}
+  EntryReader(uint64_t first_byte, uint64_t data_bytes, std::string_view origin)
+      : first_byte_(first_byte), data_bytes_(data_bytes), origin_(origin) {}
 
   StoredTensor read(const HeaderEntry& entry) const {
     const auto type = std::ranges::find(kTypes, entry.type, &StoredType::name);
     if (type == std::end(kTypes)) {
       refuse(entry, concat("has the unknown type '", shown(entry.type), "'"));
     }
-    if (entry.begin > entry.end || entry.end > data_.size()) {
-      refuse(entry, concat("lies in bytes [", entry.begin, ", ", entry.end, ") of ", data_.size(),
+    if (entry.begin > entry.end || entry.end > data_bytes_) {
+      refuse(entry, concat("lies in bytes [", entry.begin, ", ", entry.end, ") of ", data_bytes_,
                            "; the file is cut off or damaged: fetch it again"));
     }
     const uint64_t num_bytes = entry.end - entry.begin;
@@ -109,12 +113,9 @@ class EntryReader {
     tensor.name = entry.name;
     tensor.type = type->name;
     for (const uint64_t size : entry.shape) tensor.shape.push_back(static_cast<int64_t>(size));
-    tensor.is_loadable = type->dtype.has_value() && tensor.shape.size() <= kMaxRank;
-    // Views do not distinguish const data; readers of a checkpoint only read.
-    void* data = const_cast<std::byte*>(data_.data() + entry.begin);
-    tensor.view = tensor.is_loadable
-                      ? TensorView::contiguous(data, *type->dtype, tensor.shape)
-                      : TensorView::contiguous(data, DType::u8, {static_cast<int64_t>(num_bytes)});
+    if (tensor.shape.size() <= kMaxRank) tensor.dtype = type->dtype;
+    tensor.begin = static_cast<int64_t>(first_byte_ + entry.begin);
+    tensor.num_bytes = static_cast<int64_t>(num_bytes);
     return tensor;
   }
 
@@ -146,7 +147,8 @@ class EntryReader {
     return text + "]";
   }
 
-  std::span<const std::byte> data_;
+  uint64_t first_byte_;  // behind the header
+  uint64_t data_bytes_;
   std::string_view origin_;
 };
 
@@ -167,30 +169,46 @@ void check_tiling(const std::vector<HeaderEntry>& sorted, uint64_t num_bytes,
   }
 }
 
-}  // namespace
-
-std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                            std::string_view origin) {
-  const std::string_view header = header_of(bytes, origin);
+std::vector<StoredTensor> parse(std::string_view header, uint64_t file_bytes,
+                                std::string_view origin) {
   std::vector<HeaderEntry> entries = read_header(header, origin);
-  const auto data = bytes.subspan(kLengthBytes + header.size());
-  const EntryReader reader(data, origin);
+  const uint64_t first_byte = kLengthBytes + header.size(), data_bytes = file_bytes - first_byte;
+  const EntryReader reader(first_byte, data_bytes, origin);
   std::vector<StoredTensor> tensors;
   tensors.reserve(entries.size());
   std::ranges::stable_sort(entries, [](const HeaderEntry& a, const HeaderEntry& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   });
   for (const HeaderEntry& entry : entries) tensors.push_back(reader.read(entry));
-  check_tiling(entries, data.size(), origin, reader);
+  check_tiling(entries, data_bytes, origin, reader);
   return tensors;
 }
 
-const TensorView& values_of(const StoredTensor& tensor) {
-  if (!tensor.is_loadable) {
+}  // namespace
+
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                            std::string_view origin) {
+  const size_t length =
+      header_length(bytes.first(std::min(kFirstBytes, bytes.size())), bytes.size(), origin);
+  return parse(as_text(bytes.subspan(kLengthBytes, length)), bytes.size(), origin);
+}
+
+std::vector<StoredTensor> parse_safetensors(const WeightFile& file) {
+  const auto file_bytes = static_cast<uint64_t>(file.size_bytes());
+  std::array<std::byte, kFirstBytes> first{};
+  const std::span start = std::span(first).first(std::min<size_t>(kFirstBytes, file_bytes));
+  file.read(0, start);
+  std::string header(header_length(start, file_bytes, file.shown_name()), '\0');
+  file.read(kLengthBytes, std::as_writable_bytes(std::span(header)));
+  return parse(header, file_bytes, file.shown_name());
+}
+
+DType loadable_dtype(const StoredTensor& tensor) {
+  if (!tensor.dtype) {
     fail(concat("checkpoint: tensor '", shown(tensor.name), "' is ", tensor.type, " of rank ",
                 tensor.shape.size(), ", which cannot be loaded; store it as F32, F16 or BF16"));
   }
-  return tensor.view;
+  return *tensor.dtype;
 }
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// Tensors in safetensors files, memory-mapped. Everything is checked before it is believed.
+// Tensors in safetensors files. Everything is checked before it is believed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,28 +7,31 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/weight_file.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera::model {
 
-// A tensor of a file. Its view points into the bytes that were parsed, and is read-only. A file may
-// hold tensors that ours cannot: of a type such as F64 or BOOL, or of a rank above kMaxRank. Such a
-// one is kept with is_loadable false and its plain bytes as the view, and values_of refuses it.
+// A tensor of a file: what it is, and where its elements lie, in row-major order. A file may hold
+// tensors that cannot be loaded: of a type such as F64 or BOOL, or of a rank above kMaxRank.
 struct StoredTensor {
   std::string name;
-  TensorView view;             // contiguous, on the CPU; may be misaligned for its type
   std::string_view type;       // as the file spells it: "BF16"
   std::vector<int64_t> shape;  // as in the file
-  bool is_loadable = true;
+  std::optional<DType> dtype;  // none: it cannot be loaded
+  int64_t begin = 0;           // of its bytes in the file; perhaps misaligned for its type
+  int64_t num_bytes = 0;
+  const WeightFile* file = nullptr;  // of a Checkpoint, which keeps it
 };
 
-// The view; refuses a tensor that is not loadable, naming it, its type and its shape.
-const TensorView& values_of(const StoredTensor& tensor);
+// Refuses a tensor that cannot be loaded, naming it, its type and its shape.
+DType loadable_dtype(const StoredTensor& tensor);
 
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;  // as the reference implementation
 inline constexpr size_t kMaxStoredRank = 32;
@@ -40,20 +43,8 @@ inline constexpr size_t kMaxStoredRank = 32;
 // proportion to the header, whatever the header says.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view origin);
-
-// A file in memory without being read: pages arrive when touched. The file must not shrink while it
-// is mapped.
-class MappedFile {
- public:
-  explicit MappedFile(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::span<const std::byte> bytes_;
-};
+// The same, with no more than the header read.
+std::vector<StoredTensor> parse_safetensors(const WeightFile& file);
 
 // All tensors of a model folder: model.safetensors, or the shards model.safetensors.index.json
 // lists. Pickled weights are refused by design.
@@ -71,11 +62,11 @@ class Checkpoint {
   int64_t size_bytes() const { return size_bytes_; }  // of all files
 
  private:
-  // Maps a file and takes its tensors; one that another file has is refused.
+  // Opens a file and takes its tensors; one that another file has is refused.
   void add_file(const std::filesystem::path& path, const std::string& file_name);
   void add_shards(const std::filesystem::path& folder, const std::filesystem::path& index);
 
-  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<std::unique_ptr<WeightFile>> files_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
   std::map<std::string, std::string, std::less<>> file_of_;  // by tensor, for messages
   int64_t size_bytes_ = 0;

@@ -169,6 +169,7 @@ std::vector<HeaderEntry> read_header(std::string_view text, std::string_view ori
     fail(concat(origin, ": the header begins with '", shown(text.substr(0, 8)),
                 "', not with an object; this is not a safetensors file, or a damaged one"));
   }
+  check_no_nul(text, concat(origin, ": the header"));
   HeaderEvents events(origin);
   // A refusal throws, so a parse that ends has succeeded.
   json::sax_parse(text.begin(), text.end(), &events);

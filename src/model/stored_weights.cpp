@@ -1,6 +1,8 @@
 // Weights out of a checkpoint: what must be there, and how its bytes become values.
 // SPDX-License-Identifier: MIT
-#include <cstring>
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <set>
 #include <vector>
 
@@ -36,8 +38,7 @@ void check_fit(const StoredTensor& tensor, const TensorSpec& spec) {
     fail(concat("checkpoint: tensor '", spec.name, "' has shape ", describe(tensor.shape),
                 " and config.json asks for ", describe(want), "; they must be of one model"));
   }
-  const DType dtype = values_of(tensor).dtype;
-  if (!is_float16_or_32(dtype)) {
+  if (!is_float16_or_32(loadable_dtype(tensor))) {
     fail(concat("checkpoint: tensor '", spec.name, "' is ", tensor.type,
                 "; weights must be F32, F16 or BF16"));
   }
@@ -75,29 +76,39 @@ class StoredSource final : public WeightSource {
     }
   }
 
+  DType dtype_of(const TensorSpec& spec) const override {
+    return *checkpoint_.find(spec.name)->dtype;
+  }
+
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
-    const TensorView& stored = checkpoint_.find(spec.name)->view;
-    const TensorView matrix =
-        TensorView::contiguous(stored.data, stored.dtype, {spec.num_rows, spec.num_cols});
-    const TensorView from = matrix.slice(0, row, row + to.size(0)).slice(1, col, col + to.size(1));
-    const auto element_bytes = static_cast<size_t>(bit_width(stored.dtype) / 8);
-    if (reinterpret_cast<uintptr_t>(from.data) % element_bytes == 0) {
-      convert(from, to);
-    } else {
-      read_misaligned(from, to);
+    const StoredTensor& stored = *checkpoint_.find(spec.name);
+    const int64_t first = row * spec.num_cols + col;
+    const TensorView values = TensorView::contiguous(to.data, to.dtype, {to.num_elements()});
+    if (to.size(1) == spec.num_cols) return read_run(stored, first, values);
+    for (int64_t i = 0; i < to.size(0); ++i) {
+      read_run(stored, first + i * spec.num_cols,
+               values.slice(0, i * to.size(1), (i + 1) * to.size(1)));
     }
   }
 
  private:
-  // The format asks for no alignment: rows go through a buffer that has it.
-  static void read_misaligned(const TensorView& from, const TensorView& to) {
-    const int64_t row_bytes = storage_bytes(from.dtype, from.size(1));
-    const Tensor row(from.dtype, {1, from.size(1)});
-    for (int64_t i = 0; i < from.size(0); ++i) {
-      const auto* bytes =
-          from.as<const std::byte>() + storage_bytes(from.dtype, i * from.stride(0));
-      std::memcpy(row.view().data, bytes, static_cast<size_t>(row_bytes));
-      convert(row, to.slice(0, i, i + 1));
+  // Consecutive elements from `first` on. What needs no conversion is read to its place; the rest
+  // goes through a buffer that stays in the cache between the read and the conversion.
+  static void read_run(const StoredTensor& stored, int64_t first, const TensorView& to) {
+    const DType dtype = *stored.dtype;
+    const auto read_bytes = [&](int64_t element, int64_t count, void* bytes) {
+      stored.file->read(
+          stored.begin + storage_bytes(dtype, element),
+          {static_cast<std::byte*>(bytes), static_cast<size_t>(storage_bytes(dtype, count))});
+    };
+    if (dtype == to.dtype) return read_bytes(first, to.num_elements(), to.data);
+    alignas(64) std::array<std::byte, 64 << 10> buffer;
+    const int64_t most = static_cast<int64_t>(buffer.size()) * 8 / bit_width(dtype);
+    for (int64_t done = 0; done < to.num_elements(); done += most) {
+      const int64_t count = std::min(most, to.num_elements() - done);
+      read_bytes(first + done, count, buffer.data());
+      convert(TensorView::contiguous(buffer.data(), dtype, {count}),
+              to.slice(0, done, done + count));
     }
   }
 

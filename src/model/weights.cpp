@@ -148,7 +148,7 @@ class Assembler {
     return result;
   }
 
-  // Codes come from the values as stored, in float, not from values rounded to the model's dtype.
+  // Codes come from the values as stored, not from values rounded to the model's dtype.
   void quantize_parts(const std::vector<Part>& parts, Linear& result) {
     int64_t num_rows = 0;
     for (const Part& part : parts) num_rows += part.num_rows;
@@ -158,13 +158,16 @@ class Assembler {
     int64_t begin = 0;
     for (const Part& part : parts) {
       for_each_block(part, [&](int64_t row, int64_t count) {
-        const Tensor values(DType::f32, {count, num_cols});
+        const Tensor values(source_.dtype_of(part.spec), {count, num_cols});
         read_block(part, row, values);
         const int64_t first = begin + row;
-        quantize({.x = values,
-                  .out = codes.view().slice(0, first, first + count),
-                  .scale = TensorView::contiguous(scale.view().as<float>() + first, DType::f32,
-                                                  {count, 1})});
+        const TensorView scales =
+            TensorView::contiguous(scale.view().as<float>() + first, DType::f32, {count, 1});
+        quantize(
+            {.x = values, .out = codes.view().slice(0, first, first + count), .scale = scales});
+        // Codes cannot show what is not finite, so it is refused here, asked for or not. The scales
+        // tell: that of a row with such a value is NaN.
+        if (find_not_finite(scales) >= 0) check_finite(part, row, values);
       });
       begin += part.num_rows;
     }
@@ -189,8 +192,12 @@ class Assembler {
 
   void read_block(const Part& part, int64_t row, const TensorView& to) {
     source_.read(part.spec, part.row + row, part.col, to);
-    if (!options_.check_values) return;
-    const int64_t found = find_not_finite(to);
+    if (options_.check_values) check_finite(part, row, to);
+  }
+
+  // Notes the first value of a block that is not finite; `row` is the block's first.
+  void check_finite(const Part& part, int64_t row, const TensorView& values) {
+    const int64_t found = find_not_finite(values);
     if (found < 0) return;
     const int64_t place = row * part.num_cols + found;
     // The first of all blocks, so that the message does not depend on threads.

@@ -49,7 +49,7 @@ struct LoadOptions {
   Device device = {};
   int rank = 0;  // this rank's share of the heads and of inter
   int num_ranks = 1;
-  bool check_values = false;  // refuse NaN and infinity, naming the tensor
+  bool check_values = false;  // refuse NaN and infinity, naming the tensor; always with int8
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress = {};
 };
 

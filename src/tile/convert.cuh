@@ -37,6 +37,10 @@ __device__ inline float2 pair_to_floats<F16>(uint32_t word) {
   return __half22float2(*reinterpret_cast<const __half2*>(&word));
 }
 
+// Infinity becomes NaN, and nothing else changes, by one fused multiply-add. FP8 conversions
+// saturate, so without this an infinity would come out as an ordinary number.
+__device__ inline float nan_if_infinite(float value) { return __fmaf_rn(value, 0.0f, value); }
+
 // Two values at a time, because the narrowing instructions take two. Rounds to nearest even;
 // FP8 and integers saturate, and NaN becomes 0 in an integer.
 template <class T>

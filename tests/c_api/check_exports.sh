@@ -1,7 +1,8 @@
 #!/bin/sh
-# Fails if a shared library shows a symbol without the prefix tessera_, or none at all.
+# Fails if a shared library shows a symbol without the prefix tessera_, none at all, or one that a
+# table of tests does not name.
 # SPDX-License-Identifier: MIT
-# usage: check_exports.sh NM LIBRARY
+# usage: check_exports.sh NM LIBRARY TABLE
 set -eu
 symbols=$("$1" -D --defined-only "$2" | awk '{print $NF}')
 strangers=$(printf '%s\n' "$symbols" | grep -v '^tessera_' || true)
@@ -11,5 +12,12 @@ if [ -n "$strangers" ]; then
 fi
 if ! printf '%s\n' "$symbols" | grep -q '^tessera_rms_norm$'; then
   echo 'tessera_rms_norm is not shown'
+  exit 1
+fi
+untested=$(printf '%s\n' "$symbols" | while read -r symbol; do
+  grep -q "\"$symbol\"" "$3" || echo "$symbol"
+done)
+if [ -n "$untested" ]; then
+  printf 'functions that %s does not name:\n%s\n' "$3" "$untested"
   exit 1
 fi

@@ -115,8 +115,40 @@ TEST_F(ObjectsTest, ThatCannotBeReadRunNothing) {
   EXPECT_EQ(copy({&x_object, nullptr}), -1);
   EXPECT_EQ(copy({&x_object, &out_object, &out_object}), -1);
   EXPECT_EQ(num_errors_cleared, 4);
+  EXPECT_EQ(out.values, std::vector<float>(2));
+}
+
+TEST_F(ObjectsTest, NeedAReaderWithAllItsFunctions) {
+  using Copy = int (*)(const TesseraObjects*, void*, const TesseraContext*);
+  const auto run = reinterpret_cast<Copy>(tessera_on_objects("copy"));
+  Objects objects{&x_object, &out_object};
+  const auto expect_refused = [&](const TesseraObjects* reader, void* sequence, const char* words) {
+    EXPECT_EQ(run(reader, sequence, nullptr), TESSERA_ERROR) << words;
+    EXPECT_NE(std::string(tessera_last_error()).find(words), std::string::npos)
+        << tessera_last_error();
+  };
+  expect_refused(nullptr, &objects, "how is NULL");
+  expect_refused(&how, nullptr, "sequence is NULL");
+  const auto without = [&](auto member) {
+    TesseraObjects reader = how;
+    reader.*member = nullptr;
+    return reader;
+  };
+  const TesseraObjects no_size = without(&TesseraObjects::size);
+  expect_refused(&no_size, &objects, "TesseraObjects.size is NULL");
+  const TesseraObjects no_item = without(&TesseraObjects::item);
+  expect_refused(&no_item, &objects, "TesseraObjects.item is NULL");
+  const TesseraObjects no_clear = without(&TesseraObjects::clear_error);
+  expect_refused(&no_clear, &objects, "TesseraObjects.clear_error is NULL");
+  const TesseraObjects no_unlock = without(&TesseraObjects::unlock);
+  expect_refused(&no_unlock, &objects, "TesseraObjects.unlock is NULL");
+  const TesseraObjects no_lock = without(&TesseraObjects::lock);
+  expect_refused(&no_lock, &objects, "TesseraObjects.lock is NULL");
+  TesseraObjects no_reader = without(&TesseraObjects::tensor_from_object);
+  no_reader.capsule_pointer = nullptr;
+  expect_refused(&no_reader, &objects, "tensor_from_object and capsule_pointer is NULL");
   how.struct_size = 0;
-  EXPECT_EQ(copy(), -1);
+  expect_refused(&how, &objects, "TesseraObjects.struct_size is 0");
   EXPECT_EQ(out.values, std::vector<float>(2));
 }
 
@@ -218,6 +250,7 @@ TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);
+  EXPECT_EQ(tessera_on_objects(nullptr), nullptr);
 }
 
 }  // namespace

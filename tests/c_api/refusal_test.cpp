@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -30,6 +31,10 @@ TEST(CApiRefuses, BadDlTensors) {
   static int64_t negative[] = {2, -2};
   static int64_t huge[] = {int64_t{1} << 40, int64_t{1} << 40};
   static int64_t many[] = {1, 1, 1, 1, 1, 1, 1};
+  constexpr int64_t kFar = int64_t{1} << 60;
+  static int64_t far[] = {std::numeric_limits<int64_t>::max(), 1};
+  static int64_t far_below[] = {std::numeric_limits<int64_t>::min(), 1};
+  static int64_t far_together[] = {kFar, kFar};
   struct Case {
     const char* words;
     std::function<void(DLTensor&)> damage;
@@ -57,6 +62,28 @@ TEST(CApiRefuses, BadDlTensors) {
       {"copy: x has more than 2^60 elements", [](DLTensor& t) { t.shape = huge; }},
       {"copy: x has no shape", [](DLTensor& t) { t.shape = nullptr; }},
       {"copy: x has no data, but 4 elements", [](DLTensor& t) { t.data = nullptr; }},
+      {"copy: x has stride 9223372036854775807 along axis 0", [](DLTensor& t) { t.strides = far; }},
+      {"copy: x has stride -9223372036854775808 along axis 0",
+       [](DLTensor& t) { t.strides = far_below; }},
+      {"copy: x has stride 1152921504606846976 along axis 1",
+       [](DLTensor& t) { t.strides = far_together; }},
+      {"copy: x has byte_offset 9223372036854775808",
+       [](DLTensor& t) { t.byte_offset = uint64_t{1} << 63; }},
+      {"copy: x begins at an address that is 1 bytes off a multiple of 4, which f32 needs",
+       [](DLTensor& t) { t.byte_offset = 1; }},
+      {"copy: x begins at an address that is 2 bytes off a multiple of 4",
+       [](DLTensor& t) { t.data = static_cast<char*>(t.data) + 2; }},
+      {"copy: x begins at an address that is 3 bytes off a multiple of 8, which i64 needs",
+       [](DLTensor& t) {
+         t.dtype = {kDLInt, 64, 1};
+         t.byte_offset = 3;
+       }},
+      {"copy: x begins at an address that is 1 bytes off a multiple of 2, which bf16 needs",
+       [](DLTensor& t) {
+         t.device = {kDLCUDA, 0};
+         t.dtype = {kDLBfloat, 16, 1};
+         t.byte_offset = 1;
+       }},
   };
   for (const Case& bad : cases) {
     SCOPED_TRACE(bad.words);
@@ -87,6 +114,17 @@ TEST(CApiRefuses, PackedInt4WithGaps) {
   q.dl.strides = strides;
   expect_refused(tessera_quantize(x, q, scale, nullptr, TESSERA_SCALE_DYNAMIC, TESSERA_I4, nullptr),
                  "quantize: out has stride 2 along its last axis");
+}
+
+// Doubled for the elements of a byte, it would become negative.
+TEST(CApiRefuses, PackedInt4WithAStrideOutOfRange) {
+  Array<float> x({1, 4});
+  Array<uint8_t> q({1, 2});
+  Array<float> scale({1, 1});
+  int64_t strides[] = {std::numeric_limits<int64_t>::max(), 1};
+  q.dl.strides = strides;
+  expect_refused(tessera_quantize(x, q, scale, nullptr, TESSERA_SCALE_DYNAMIC, TESSERA_I4, nullptr),
+                 "quantize: out has stride 9223372036854775807 along axis 0 of size 1");
 }
 
 TEST(CApiRefuses, EnumsOutOfRange) {

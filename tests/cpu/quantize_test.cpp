@@ -58,8 +58,11 @@ double nearest_fp8(double x) {
   return std::signbit(x) ? -best : best;
 }
 
+bool is_fp8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
+
 // The value a code stands for before the scale: an integer for integer types.
 double code_of(Format format, float scaled, int zero_point) {
+  if (is_fp8(format.code) && !std::isfinite(scaled)) return kNan;
   if (format.code == DType::e4m3) return nearest_fp8<E4m3>(std::clamp(scaled, -448.0f, 448.0f));
   if (format.code == DType::e5m2) return nearest_fp8<E5m2>(std::clamp(scaled, -57344.0f, 57344.0f));
   const double rounded = std::isnan(scaled) ? 0.0 : std::nearbyint(static_cast<double>(scaled));
@@ -90,6 +93,7 @@ Reference reference(const TensorView& x, Format format, Granularity granularity)
     num_scales *= static_cast<size_t>(size);
   }
   std::vector<float> low(num_scales, 0.0f), high(num_scales, 0.0f);
+  std::vector<bool> is_finite(num_scales, true);
   const auto index = [&](size_t i) {
     const int64_t at = static_cast<int64_t>(i);
     return scale_index(granularity, at / cols, at % cols, cols);
@@ -97,6 +101,7 @@ Reference reference(const TensorView& x, Format format, Granularity granularity)
   for (size_t i = 0; i < xs.size(); ++i) {
     low[index(i)] = std::fmin(low[index(i)], static_cast<float>(xs[i]));
     high[index(i)] = std::fmax(high[index(i)], static_cast<float>(xs[i]));
+    if (!std::isfinite(xs[i])) is_finite[index(i)] = false;
   }
   const float levels = format.code == DType::u8 ? 255.0f : 15.0f;
   Reference result;
@@ -105,8 +110,8 @@ Reference reference(const TensorView& x, Format format, Granularity granularity)
     const float width = high[s] - low[s], absmax = std::max(-low[s], high[s]);
     float scale = format.has_zero_point ? width / levels : absmax / qmax;
     if (scale == 0.0f) scale = 1.0f;
-    result.scales.push_back(scale);
-    result.zero_points.push_back(std::nearbyint(-low[s] * (1.0f / scale)));
+    result.scales.push_back(is_finite[s] ? scale : kNan);
+    result.zero_points.push_back(is_finite[s] ? std::nearbyint(-low[s] * (1.0f / scale)) : 0.0);
   }
   for (size_t i = 0; i < xs.size(); ++i) {
     const float scaled =
@@ -133,9 +138,12 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) {
          kNames[static_cast<int>(std::get<2>(info.param))];
 }
 
-// Random rows, among them one of zeros, one all positive, one all negative and one with NaN.
+// Random rows, among them one of zeros, one all positive, one all negative and one with a value
+// that is not finite.
 TEST_P(CpuQuantize, DynamicScalesAndCodesAreExact) {
-  for (int64_t cols : {kGroup, 5 * kGroup, 22 * kGroup}) {
+  const std::pair<int64_t, double> cases[] = {
+      {kGroup, kNan}, {5 * kGroup, kInfinity}, {5 * kGroup, -kInfinity}, {22 * kGroup, 1.0}};
+  for (const auto& [cols, special] : cases) {
     constexpr int64_t kRows = 9;
     GappedRows x(dtype(), kRows, cols, 5);
     GappedRows out(format().code, kRows, cols, 4);
@@ -143,7 +151,7 @@ TEST_P(CpuQuantize, DynamicScalesAndCodesAreExact) {
     fill(x.view().slice(0, 2, 3), [] { return 0.0; });
     fill(x.view().slice(0, 3, 4), [] { return 2.5; });
     fill(x.view().slice(0, 4, 5), [] { return -0.75; });
-    store_from_float(x.view(), Index{5, 1}, std::numeric_limits<float>::quiet_NaN());
+    store_from_float(x.view(), Index{5, 1}, static_cast<float>(special));
     const Index shape = scale_shape(granularity(), kRows, cols);
     Tensor scale(DType::f32, shape), zero(DType::i32, shape);
     QuantizeArgs args{.x = x.view(), .out = out.view(), .scale = scale, .zero_point = {}};
@@ -163,6 +171,28 @@ TEST_P(CpuQuantize, DynamicScalesAndCodesAreExact) {
     args.mode = ScaleMode::fixed;
     cpu::quantize(args);
     EXPECT_TRUE(all_equal(codes_of(again, format().has_zero_point), want.codes));
+  }
+}
+
+// Whatever the type, what was not finite comes back as NaN, with all that shares its scale.
+TEST_P(CpuQuantize, WhatIsNotFiniteComesBackAsNan) {
+  constexpr int64_t kRows = 4, kCols = 2 * kGroup;
+  for (const double special : {kNan, kInfinity, -kInfinity}) {
+    Tensor x(dtype(), {kRows, kCols}), out(format().code, {kRows, kCols});
+    fill_normal(x, 3);
+    store_from_float(x.view(), Index{1, 2}, static_cast<float>(special));
+    const Index shape = scale_shape(granularity(), kRows, kCols);
+    Tensor scale(DType::f32, shape), zero(DType::i32, shape), back(DType::f32, {kRows, kCols});
+    const std::optional<TensorView> zeros =
+        format().has_zero_point ? std::optional(zero.view()) : std::nullopt;
+    cpu::quantize({.x = x, .out = out, .scale = scale, .zero_point = zeros});
+    cpu::dequantize({.x = out, .scale = scale, .zero_point = zeros, .out = back});
+    const size_t bad = scale_index(granularity(), 1, 2, kCols);
+    const Values values = values_of(back);
+    for (int64_t i = 0; i < kRows * kCols; ++i) {
+      const bool shares = scale_index(granularity(), i / kCols, i % kCols, kCols) == bad;
+      EXPECT_EQ(std::isnan(values[static_cast<size_t>(i)]), shares) << i << " of " << special;
+    }
   }
 }
 
@@ -248,15 +278,16 @@ TEST(CpuQuantizeFixed, TiesGoToEven) {
   EXPECT_TRUE(all_equal(fixed_codes(DType::e5m2, {9, 11, -9, 13}, 1.0), {8, 12, -8, 12}));
 }
 
-TEST(CpuQuantizeFixed, ValuesBeyondTheRangeSaturateAndNanIsZero) {
+TEST(CpuQuantizeFixed, FiniteValuesSaturateAndFp8HasNanForTheRest) {
+  // 3e38 / 0.5 is beyond float: infinite before it is a code.
   const Values wild = {1e6, -1e6, kInfinity, -kInfinity, 3e38, kNan};
   EXPECT_TRUE(all_equal(fixed_codes(DType::i8, wild, 0.5), {127, -127, 127, -127, 127, 0}));
   EXPECT_TRUE(all_equal(fixed_codes(DType::i4, wild, 0.5), {7, -7, 7, -7, 7, 0}));
   EXPECT_TRUE(all_equal(fixed_codes(DType::u8, wild, 0.5, 100), {255, 0, 255, 0, 255, 100}));
   EXPECT_TRUE(all_equal(fixed_codes(DType::i4, wild, 0.5, 3), {15, 0, 15, 0, 15, 3}));
-  EXPECT_TRUE(all_equal(fixed_codes(DType::e4m3, wild, 0.5), {448, -448, 448, -448, 448, kNan}));
+  EXPECT_TRUE(all_equal(fixed_codes(DType::e4m3, wild, 0.5), {448, -448, kNan, kNan, kNan, kNan}));
   EXPECT_TRUE(
-      all_equal(fixed_codes(DType::e5m2, wild, 0.5), {57344, -57344, 57344, -57344, 57344, kNan}));
+      all_equal(fixed_codes(DType::e5m2, wild, 0.5), {57344, -57344, kNan, kNan, kNan, kNan}));
 }
 
 TEST(CpuQuantizeFixed, AnyZeroPointAddsExactly) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <utility>
@@ -248,17 +249,19 @@ TEST_F(LoadWeights, RefusesTypesThatAreNoWeights) {
   }
 }
 
-TEST_F(LoadWeights, FindsValuesThatAreNotFiniteWhenAsked) {
+// Codes have no value for them, so weights that are quantised are checked without being asked.
+TEST_F(LoadWeights, FindsValuesThatAreNotFiniteWhenAskedAndWhenTheyAreQuantised) {
   const ModelConfig config = tiny_config();
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity}) {
     std::vector<FileTensor> tensors = tiny_tensors(config);
     for (FileTensor& tensor : tensors) {
       if (tensor.name == "model.layers.1.mlp.down_proj.weight") tensor.values[3 * 96 + 5] = bad;
     }
-    for (const WeightFormat format : {WeightFormat::plain, WeightFormat::int8}) {
-      const std::string message =
-          refusal(tensors, config, {.format = format, .check_values = true});
+    for (const LoadOptions& options :
+         {LoadOptions{.check_values = true}, LoadOptions{.format = WeightFormat::int8},
+          LoadOptions{.dtype = DType::f32, .format = WeightFormat::int8}}) {
+      const std::string message = refusal(tensors, config, options);
       EXPECT_NE(message.find("'model.layers.1.mlp.down_proj.weight'"), std::string::npos);
       EXPECT_NE(message.find("at [3, 5]"), std::string::npos) << message;
     }
@@ -276,6 +279,35 @@ TEST_F(LoadWeights, SaysWhenAValueIsBeyondTheTypeAskedFor) {
       message.find("'model.norm.weight' holds 100000 at [7], which is beyond the range of f16"),
       std::string::npos)
       << message;
+}
+
+// A mapping of such a file would end the process by a signal.
+TEST_F(LoadWeights, NamesAFileThatShrinksWhileItIsLoaded) {
+  const ModelConfig config = tiny_config();
+  const std::filesystem::path path = folder_.path() / "model.safetensors";
+  for (const WeightFormat format : {WeightFormat::plain, WeightFormat::int8}) {
+    for (const DType stored : {DType::f32, DType::bf16}) {
+      const Checkpoint checkpoint = store(tiny_tensors(config, stored));
+      const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+      const auto shrink = [&](int64_t done, int64_t) {
+        if (done > 0) std::filesystem::resize_file(path, static_cast<uintmax_t>(size / 2));
+      };
+      const std::string message = message_of([&] {
+        load_weights(checkpoint, config,
+                     {.dtype = DType::bf16, .format = format, .on_progress = shrink});
+      });
+      EXPECT_NE(message.find(path.string() + ": ends at byte "), std::string::npos) << message;
+      EXPECT_NE(message.find(" and had " + std::to_string(size)), std::string::npos) << message;
+    }
+  }
+}
+
+TEST_F(LoadWeights, NeedsNothingOfTheFileOnceItIsLoaded) {
+  const ModelConfig config = biased_config();
+  const Checkpoint checkpoint = store(tiny_tensors(config));
+  const LlamaWeights weights = load_weights(checkpoint, config, {.dtype = DType::f32});
+  std::filesystem::resize_file(folder_.path() / "model.safetensors", 0);
+  expect_all_filled(weights, config);
 }
 
 TEST_F(LoadWeights, ReportsProgressToTheEnd) {

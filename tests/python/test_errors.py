@@ -31,6 +31,10 @@ REFUSED = {
         "activation: x has dtype float64; Tessera takes float32",
     ),
     "complex": (lambda: tessera.silu(ones(2, 8, dtype="complex64")), "has dtype complex64"),
+    "misaligned data": (
+        lambda: tessera.silu(np.ndarray((2, 2), np.float32, bytearray(17), offset=1)),
+        "activation: x begins at an address that is . bytes off a multiple of 4",
+    ),
     "a list": (lambda: tessera.silu([1.0, 2.0]), "is a list; want a tensor with __dlpack__"),
     "a list in second place": (
         lambda: tessera.rms_norm(ones(2, 2), [1.0, 2.0]),
@@ -79,6 +83,13 @@ def test_refuses(name):
     call, words = REFUSED[name]
     with pytest.raises(tessera.Error, match=words):
         call()
+
+
+def test_an_error_says_apart_from_its_message_where_it_was_raised():
+    with pytest.raises(tessera.Error) as caught:
+        tessera.rms_norm(ones(2, 8), ones(7))
+    assert ".cpp" not in str(caught.value)
+    assert ".cpp:" in caught.value.where
 
 
 def read_only(x):

@@ -5,13 +5,24 @@
 #include <cstdint>
 #include <source_location>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace tessera {
 
-// Everything Tessera throws. The message names the operation, shows the values and the remedy.
+// Everything Tessera throws. The message names the operation, shows the values and the remedy. It
+// is one printable line, whatever text from files or requests it carries: control characters and
+// invalid UTF-8 are escaped, and what is longer than 4,096 bytes is cut.
 class Error : public std::runtime_error {
-  using std::runtime_error::runtime_error;
+ public:
+  explicit Error(std::string_view what,
+                 std::source_location where = std::source_location::current());
+
+  // The line of the source that raised it, "kv_cache.cpp:31": for whoever reports or debugs it.
+  std::string where() const;
+
+ private:
+  std::source_location where_;
 };
 
 // Defined in error.cpp so that headers pay nothing for formatting.

@@ -15,7 +15,7 @@ namespace tessera {
 //   d = activation(d)                       plain, or with is_gated
 //       activation(gate) * up               of the pairs of rows that pack_gate_up interleaved
 //   d = d + residual
-//   out = d, or d / out_scale as a code     rounded once; codes saturate
+//   out = d, or d / out_scale as a code     rounded once; codes saturate, as in quantize.h
 // each line only where its argument is given. With three axes a is [batch, m, k], out and residual
 // likewise, and b is [batch, n, k] or one [n, k] for all.
 //

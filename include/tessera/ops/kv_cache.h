@@ -71,11 +71,15 @@ struct KvRope {
 // Rows: i8 has scale = absmax / 127, codes from -127 to 127; u8 and i4 have low = min, scale =
 // (max - low) / 255 or 15. Scale and low are rounded to f16 (a scale that would be 0 is 1, one
 // beyond 65504 is that), then a code is x / scale, or (x - low) / scale, rounded to nearest even
-// and clamped. fp8 reads its scales: a code is x / scale, rounded and clamped. NaN gives code 0 and
-// is passed over for scales. Columns: a token goes to row tail_slots[i] % 32 of tail tail_slots[i]
-// / 32; of two with one slot the later stays. A token whose row of its page is the last of 32
-// completes a group, and that group is written to its page: from k, as far as the 31 tokens before
-// it in the call have the 31 slots before its own, and from the tail beyond.
+// and clamped. fp8 reads its scales: a code is x / scale, rounded and clamped. Columns: a token
+// goes to row tail_slots[i] % 32 of tail tail_slots[i] / 32; of two with one slot the later stays.
+// A token whose row of its page is the last of 32 completes a group, and that group is written to
+// its page: from k, as far as the 31 tokens before it in the call have the 31 slots before its own,
+// and from the tail beyond.
+//
+// A value that is not finite is never stored as an ordinary number. fp8 stores NaN for it. Where a
+// row, or a column of 32, shares a scale, scale and low become NaN and all its codes 0, so
+// everything that is read from it is NaN.
 struct KvAppendArgs {
   TensorView k;        // [tokens, num_kv_heads, head_dim]; f32, f16, bf16; heads may be apart
   TensorView v;        // like k

@@ -15,7 +15,8 @@ namespace tessera {
 //   out = y, rounded once; or y quantised:
 //     static_scale  q = round(y / static_scale)                              one scale for all
 //     token_scale   token_scale[row] = absmax(y) / qmax (1 for a row of zeros); q likewise
-// qmax is 448 for e4m3 and 127 for i8; values beyond it saturate. Leading axes are rows.
+// qmax is 448 for e4m3 and 127 for i8; values beyond it saturate, and what is not finite becomes
+// what quantize makes of it (tessera/ops/quantize.h). Leading axes are rows.
 // Error: within 2 ulp of the output type of the exact result for the stored h, plus hidden * 2^-24.
 struct RmsNormArgs {
   TensorView x;                                 // [rows, hidden]; f32, f16 or bf16

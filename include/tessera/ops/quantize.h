@@ -28,9 +28,12 @@ enum class ScaleMode : uint8_t {
 //                                                    zero_point = round(-min / scale)
 // max and min include 0, so that 0 is exact; a scale that would be 0 is 1. Rounding is to nearest
 // even and the result saturates to the type's range. x / scale is x * (1 / scale) in float.
-// NaN becomes NaN in FP8 and 0 (zero_point, if there is one) in integers.
-// Dynamic scales pass over NaN; an infinity makes its scale infinite, and then finite elements
-// become 0 (zero_point, which is 0) and infinities what NaN becomes.
+//
+// What is not finite does not become an ordinary number. Dynamic: a NaN or an infinity among the
+// elements of a scale makes it NaN (and the zero point 0), so everything dequantised with it is
+// NaN. Fixed: FP8 has a NaN, which x / scale becomes where it is NaN or infinite; integers have
+// none, so NaN becomes 0 (zero_point, if there is one) and infinities saturate: check x first where
+// that matters.
 //
 //   type         symmetric codes  qmax   with zero point
 //   i8           -127 .. 127      127    -

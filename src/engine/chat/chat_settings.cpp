@@ -52,6 +52,7 @@ Json parse_bounded(std::string_view json, std::string_view origin) {
   if (json.size() > kMostBytes) {
     fail(concat(origin, ": ", json.size(), " bytes; at most ", kMostBytes));
   }
+  check_no_nul(json, origin);
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kMostDepth) fail(concat(origin, ": nested deeper than ", kMostDepth, " levels"));
     return true;
@@ -84,9 +85,11 @@ ChatSettings load_chat_settings(const std::filesystem::path& folder) {
   ChatSettings settings;
   const std::filesystem::path config = folder / "tokenizer_config.json";
   if (const auto json = read_if_there(config))
-    settings = parse_chat_settings(*json, config.string());
+    settings = parse_chat_settings(*json, shown_path(config.native()));
   // A template in a file of its own wins over the one in the configuration.
-  if (auto source = read_if_there(folder / "chat_template.jinja")) {
+  const std::filesystem::path own = folder / "chat_template.jinja";
+  if (auto source = read_if_there(own)) {
+    check_no_nul(*source, shown_path(own.native()));
     settings.template_source = std::move(*source);
   }
   return settings;

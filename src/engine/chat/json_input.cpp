@@ -111,6 +111,7 @@ class Reader : public nlohmann::json_sax<Json> {
 void read_json_object(RenderState& state, std::string_view json, std::string_view what,
                       int64_t max_depth, Dict& dict) {
   state.pay_bytes(json.size());
+  check_no_nul(json, what);
   Reader reader(state, what, max_depth, dict);
   Json::sax_parse(json.begin(), json.end(), &reader);
 }

@@ -10,14 +10,8 @@
 namespace tessera::chat {
 
 void fail_at(int line, std::string_view what, std::source_location where) {
-  constexpr size_t kMostBytes = 400;
-  std::string shown(what.substr(0, kMostBytes));
-  if (what.size() > kMostBytes) shown += "...";
-  // The words may be a template's own, and a message is one line.
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  tessera::fail(concat("chat template, line ", line, ": ", shown), where);
+  constexpr size_t kMostBytes = 400;  // the words may be a template's own
+  tessera::fail(concat("chat template, line ", line, ": ", shown(what, kMostBytes)), where);
 }
 
 void RenderState::fail_steps() const {

@@ -36,7 +36,7 @@ void refuse_options(const FileNode& model) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const std::optional<FileNode> value = model.find(key);
     if (value && !value->text().empty()) {
-      value->refuse(concat("is ", shown(value->text()), "; only an empty one is supported"));
+      value->refuse(concat("is ", in_quotes(value->text()), "; only an empty one is supported"));
     }
   }
   const std::optional<FileNode> dropout = model.find("dropout");
@@ -86,7 +86,8 @@ Bpe::Bpe(const FileNode& model, const Merges& merges, const Vocabulary& vocabula
   const std::optional<FileNode> unknown = model.find("unk_token");
   if (unknown && !unknown->text().empty()) {
     unknown_ = vocabulary.find(unknown->text());
-    if (!unknown_) unknown->refuse(concat("is ", shown(unknown->text()), ", which is no token"));
+    if (!unknown_)
+      unknown->refuse(concat("is ", in_quotes(unknown->text()), ", which is no token"));
   }
   byte_ids_.fill(kNone);
   if (model.flag("byte_fallback", false)) {
@@ -111,8 +112,8 @@ void Bpe::add_merges(const Merges& merges, const std::string& place) {
       const std::optional<int32_t> found =
           token.empty() ? std::nullopt : vocabulary_->find_model(token);
       if (!found) {
-        fail(concat(place, ".merges[", rank, "]: merges ", shown(left), " and ", shown(right),
-                    ", but ", shown(token), " is not in the vocabulary"));
+        fail(concat(place, ".merges[", rank, "]: merges ", in_quotes(left), " and ",
+                    in_quotes(right), ", but ", in_quotes(token), " is not in the vocabulary"));
       }
       return *found;
     };

@@ -93,12 +93,12 @@ void Decoder::add(const FileNode& node, Stage& stage) {
   } else if (type == "Strip") {
     steps_.push_back(read_strip(node));
   } else {
-    node.refuse(concat("decoder ", shown(type),
+    node.refuse(concat("decoder ", in_quotes(type),
                        " is not supported; supported: Sequence, ByteLevel, Metaspace, Replace, "
                        "ByteFallback, Fuse, Strip"));
   }
   if (before != Stage::tokens) {
-    node.refuse(concat("decoder ", shown(type), " after ",
+    node.refuse(concat("decoder ", in_quotes(type), " after ",
                        before == Stage::bytes ? "ByteFallback" : "Fuse or ByteLevel",
                        " is not supported; text could not be streamed"));
   }

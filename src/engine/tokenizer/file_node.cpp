@@ -11,7 +11,6 @@
 namespace tessera::tokenizer {
 namespace {
 
-constexpr size_t kMaxShown = 60;  // bytes of a text that a message shows
 constexpr size_t kMaxSteps = 64;  // parts of one Sequence; files in use have at most five
 
 void append_sequence(const FileNode& node, std::string_view key, std::vector<FileNode>& out) {
@@ -24,21 +23,6 @@ void append_sequence(const FileNode& node, std::string_view key, std::vector<Fil
 }
 
 }  // namespace
-
-std::string shown(std::string_view text) {
-  const bool is_long = text.size() > kMaxShown;
-  std::string out = "'";
-  for (const char byte : text.substr(0, kMaxShown)) {
-    const bool is_control = static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F;
-    out.push_back(is_control ? '.' : byte);
-  }
-  if (is_long) {  // the cut may have gone through a character
-    std::string whole;
-    move_whole_characters(out, false, whole);
-    out = whole + "...";
-  }
-  return out + "'";
-}
 
 FileNode::FileNode(const nlohmann::json& value, std::string place, bool is_root)
     : value_(&value), place_(std::move(place)), is_root_(is_root) {}
@@ -96,7 +80,7 @@ std::string FileNode::character(std::string_view key) const {
   const FileNode node = at(key);
   std::string value = node.text();
   if (value.empty() || read_character(value).bytes != value.size()) {
-    node.refuse(concat("is ", shown(value), "; expected one character"));
+    node.refuse(concat("is ", in_quotes(value), "; expected one character"));
   }
   return value;
 }

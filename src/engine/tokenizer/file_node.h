@@ -11,9 +11,6 @@
 
 namespace tessera::tokenizer {
 
-// Text as a message may show it: quoted, on one line, cut where it is long.
-std::string shown(std::string_view text);
-
 // A view: the document outlives it. A key whose value is null counts as absent.
 class FileNode {
  public:

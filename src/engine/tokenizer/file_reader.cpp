@@ -38,7 +38,7 @@ class Reader : public nlohmann::json_sax<json> {
   bool binary(binary_t&) override { return true; }  // JSON text has none
 
   bool string(string_t& value) override {
-    if (where_ == Where::vocab) refuse_id(shown(value));
+    if (where_ == Where::vocab) refuse_id(in_quotes(value));
     if (where_ == Where::merges && depth_ == merges_depth_) add_merge(value);
     if (where_ == Where::merge) pair_.push_back(std::move(value));
     if (where_ != Where::tree) return true;
@@ -162,15 +162,15 @@ class Reader : public nlohmann::json_sax<json> {
     if (line.starts_with("#version")) return;
     const size_t space = line.find(' ');
     if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-      fail(concat(origin_, ": merge ", file_.merges.size(), " is ", shown(line),
+      fail(concat(origin_, ": merge ", file_.merges.size(), " is ", in_quotes(line),
                   "; expected two tokens with one space between"));
     }
     file_.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
 
   [[noreturn]] void refuse_id(std::string_view value) const {
-    fail(
-        concat(origin_, ": the id of token ", shown(key_), " is ", value, "; expected an integer"));
+    fail(concat(origin_, ": the id of token ", in_quotes(key_), " is ", value,
+                "; expected an integer"));
   }
   [[noreturn]] void refuse_shape() const {
     if (where_ == Where::vocab) refuse_id("an array or object");
@@ -197,6 +197,7 @@ TokenizerFile read_tokenizer_file(std::string_view text, std::string_view origin
   if (text.size() > kMaxFileBytes) {
     fail(concat(origin, " has ", text.size(), " bytes; at most ", kMaxFileBytes, " are read"));
   }
+  check_no_nul(text, origin);
   Reader reader(origin);
   json::sax_parse(text.begin(), text.end(), &reader);
   TokenizerFile file = reader.take();

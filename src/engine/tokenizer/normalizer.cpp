@@ -69,7 +69,7 @@ Normalizer::Step Normalizer::read_step(const FileNode& node) {
   if (type == "Strip") {
     return Strip{node.flag("strip_left", true), node.flag("strip_right", true)};
   }
-  node.refuse(concat("normalizer ", shown(type),
+  node.refuse(concat("normalizer ", in_quotes(type),
                      " is not supported; supported: Sequence, NFC, NFD, NFKC, NFKD, Prepend, "
                      "Replace, Lowercase, Strip, StripAccents"));
 }

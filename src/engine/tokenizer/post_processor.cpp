@@ -60,7 +60,7 @@ Affixes read_post_processor(const FileNode& node, const Vocabulary& vocabulary) 
       affixes.prefix = {named_id(processor.at("cls"), vocabulary)};
       affixes.suffix = {named_id(processor.at("sep"), vocabulary)};
     } else if (type != "ByteLevel") {  // which trims offsets, and no text
-      processor.refuse(concat("post-processor ", shown(type),
+      processor.refuse(concat("post-processor ", in_quotes(type),
                               " is not supported; supported: Sequence, TemplateProcessing, "
                               "ByteLevel, BertProcessing, RobertaProcessing"));
     }

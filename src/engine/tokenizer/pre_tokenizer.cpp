@@ -38,7 +38,7 @@ PreTokenizer::Behavior PreTokenizer::read_behavior(const FileNode& node) {
   if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
   if (name == "MergedWithNext") return Behavior::merged_with_next;
   if (name == "Contiguous") return Behavior::contiguous;
-  node.refuse(concat("is ", shown(name),
+  node.refuse(concat("is ", in_quotes(name),
                      "; expected Isolated, Removed, MergedWithPrevious, MergedWithNext or "
                      "Contiguous"));
 }
@@ -66,7 +66,7 @@ void PreTokenizer::add(const FileNode& node) {
     steps_.push_back(
         Split{Pattern(Regex(R"(\w+|[^\w\s]+)", node.place())), Behavior::removed, true});
   } else {
-    node.refuse(concat("pre-tokenizer ", shown(type),
+    node.refuse(concat("pre-tokenizer ", in_quotes(type),
                        " is not supported; supported: Sequence, Split, ByteLevel, Metaspace, "
                        "Digits, Punctuation, Whitespace, WhitespaceSplit"));
   }
@@ -86,7 +86,7 @@ void PreTokenizer::add_metaspace(const FileNode& node) {
   const std::optional<FileNode> named = node.find("prepend_scheme");
   const std::string scheme = named ? named->text() : "always";
   if (scheme != "always" && scheme != "first" && scheme != "never") {
-    named->refuse(concat("is ", shown(scheme), "; expected always, first or never"));
+    named->refuse(concat("is ", in_quotes(scheme), "; expected always, first or never"));
   }
   // Older files have add_prefix_space; where it is false, it decides.
   if (scheme != "never" && node.flag("add_prefix_space", true)) {

@@ -94,8 +94,8 @@ Regex::Regex(std::string_view pattern, std::string_view place)
   code_->compiled.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
                                       translated.size(), kOptions, &error, &offset, context.get()));
   if (code_->compiled == nullptr) {
-    fail(concat(place, ": the pattern ", shown(translated), " is refused at offset ", offset, ": ",
-                message_of(error)));
+    fail(concat(place, ": the pattern ", in_quotes(translated), " is refused at offset ", offset,
+                ": ", message_of(error)));
   }
   // Where there is no just-in-time compiler, the interpreter serves: slower, the same matches.
   pcre2_jit_compile(code_->compiled.get(), PCRE2_JIT_COMPLETE);

@@ -20,7 +20,7 @@ FileNode bpe_node(const FileNode& root, const TokenizerFile& file) {
   FileNode model = root.at("model");
   const std::optional<FileNode> type = model.find("type");
   if (type ? type->text() != "BPE" : !file.has_merges) {
-    model.refuse(concat("a model ", type ? shown(type->text()) : "without a type",
+    model.refuse(concat("a model ", type ? in_quotes(type->text()) : "without a type",
                         " is not supported; supported: BPE"));
   }
   if (!file.has_vocab) model.refuse("has no 'vocab' that is an object");
@@ -96,7 +96,7 @@ Tokenizer Tokenizer::parse(std::string_view json, std::string_view origin) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& file) {
-  return parse(read_file(file, static_cast<int64_t>(kMaxFileBytes)), file.string());
+  return parse(read_file(file, static_cast<int64_t>(kMaxFileBytes)), shown_path(file.native()));
 }
 
 const std::vector<int32_t>& Tokenizer::prefix() const { return impl_->affixes.prefix; }

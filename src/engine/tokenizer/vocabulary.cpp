@@ -22,7 +22,7 @@ Vocabulary::Vocabulary(Entries entries, std::span<const AddedToken> added,
   int64_t num_ids = 0;
   const auto measure = [&](const std::string& text, int64_t id) {
     if (id < 0 || id >= max_ids) {
-      fail(concat(origin, ": the id of token ", shown(text), " is ", id, "; a file of ",
+      fail(concat(origin, ": the id of token ", in_quotes(text), " is ", id, "; a file of ",
                   num_entries, " tokens may have ids from 0 to ", max_ids - 1));
     }
     num_ids = std::max(num_ids, id + 1);
@@ -50,14 +50,15 @@ Vocabulary::Vocabulary(Entries entries, std::span<const AddedToken> added,
 void Vocabulary::add(std::string text, int64_t id, std::string_view origin) {
   Token& slot = tokens_[static_cast<size_t>(id)];
   if (slot.is_known) {
-    fail(concat(origin, ": id ", id, " is given to token ", shown(slot.text), " and to ",
-                shown(text)));
+    fail(concat(origin, ": id ", id, " is given to token ", in_quotes(slot.text), " and to ",
+                in_quotes(text)));
   }
   slot.text = std::move(text);
   slot.is_known = true;
   const auto [it, is_new] = ids_.emplace(slot.text, static_cast<int32_t>(id));
   if (!is_new) {
-    fail(concat(origin, ": token ", shown(slot.text), " has two ids: ", it->second, " and ", id));
+    fail(concat(origin, ": token ", in_quotes(slot.text), " has two ids: ", it->second, " and ",
+                id));
   }
 }
 

@@ -141,7 +141,7 @@ struct NormRow {
   __device__ float absmax_of(const Values& y) const {
     float largest = 0.0f;
     TESSERA_UNROLL
-    for (int i = 0; i < kSize; ++i) largest = fmaxf(largest, fabsf(y.values[i]));
+    for (int i = 0; i < kSize; ++i) largest = tile::Max::apply(largest, fabsf(y.values[i]));
     return largest;
   }
   // 1 / scale of the row, from the largest magnitude this thread saw; writes a dynamic scale.
@@ -149,7 +149,7 @@ struct NormRow {
     if constexpr (!kIsQuantized) return 1.0f;
     if (!needs_absmax()) return __fdiv_rn(1.0f, *p.static_scale);
     largest = tile::block_reduce<tile::Max>(largest, shared.absmax);
-    float scale = __fdiv_rn(largest, kQuantMax);
+    float scale = tile::nan_if_infinite(__fdiv_rn(largest, kQuantMax));
     if (scale == 0.0f) scale = 1.0f;
     if (threadIdx.x == 0) p.token_scale[row_idx] = scale;
     return __fdiv_rn(1.0f, scale);
@@ -158,6 +158,10 @@ struct NormRow {
     if constexpr (kIsQuantized) {
       TESSERA_UNROLL
       for (int i = 0; i < kSize; ++i) y.values[i] *= inverse_scale;
+    }
+    if constexpr (dtype_of<Out> == DType::e4m3) {
+      TESSERA_UNROLL
+      for (int i = 0; i < kSize; ++i) y.values[i] = tile::nan_if_infinite(y.values[i]);
     }
     auto vec = tile::Vec<Out, kSize>::from_floats(y.values);
     if constexpr (dtype_of<Out> == DType::i8) {

@@ -35,16 +35,16 @@ __device__ void store_codes(const CodeVec<Code, N>& codes, Code* row, int v, int
   store_row_vec<kIsVectorized>(codes, row, v, cols / kPacked<Code>);
 }
 
-// The range of some values with 0 among them, as two numbers that are never negative. NaN is passed
-// over: fmaxf returns its other operand.
+// The range of some values with 0 among them, as two numbers that are never negative, or the NaN
+// 0x7fffffff that max.NaN gives once a value is NaN.
 template <bool kHasZero>
 struct ValueRange {
   float top = 0.0f;    // the greatest value; without a zero point the largest magnitude
   float depth = 0.0f;  // minus the least value; unused without a zero point
 
   __device__ void include(float value) {
-    top = fmaxf(top, kHasZero ? value : fabsf(value));
-    if constexpr (kHasZero) depth = fmaxf(depth, -value);
+    top = tile::Max::apply(top, kHasZero ? value : fabsf(value));
+    if constexpr (kHasZero) depth = tile::Max::apply(depth, -value);
   }
   template <class T, int N>
   __device__ void include(const tile::Vec<T, N>& vec) {
@@ -52,14 +52,16 @@ struct ValueRange {
     for (int i = 0; i < N; ++i) include(tile::to_float(vec.values[i]));
   }
   __device__ void merge(const ValueRange& other) {
-    top = fmaxf(top, other.top);
-    depth = fmaxf(depth, other.depth);
+    top = tile::Max::apply(top, other.top);
+    depth = tile::Max::apply(depth, other.depth);
   }
   // Over `num_lanes` neighbouring lanes, a power of two; every lane gets the result.
   __device__ void fold_lanes(int num_lanes) {
     for (int lane = num_lanes / 2; lane > 0; lane /= 2) {
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, lane));
-      if constexpr (kHasZero) depth = fmaxf(depth, __shfl_xor_sync(0xffffffffu, depth, lane));
+      top = tile::Max::apply(top, __shfl_xor_sync(0xffffffffu, top, lane));
+      if constexpr (kHasZero) {
+        depth = tile::Max::apply(depth, __shfl_xor_sync(0xffffffffu, depth, lane));
+      }
     }
   }
 };
@@ -110,10 +112,10 @@ struct Coder {
       kHasZero ? static_cast<float>(zero_point_max(kType)) : quant_max(kType);
   static constexpr bool kIsInteger = kType == DType::i8 || kType == DType::u8 || kType == DType::i4;
 
-  // A scale that would be 0 is 1.
+  // A scale that would be 0 is 1, and one that would be infinite is NaN, with a zero point of 0.
   __device__ static Scale find_scale(const ValueRange<kHasZero>& range) {
     const float width = kHasZero ? __fadd_rn(range.top, range.depth) : range.top;
-    float scale = __fdiv_rn(width, kSteps);
+    float scale = tile::nan_if_infinite(__fdiv_rn(width, kSteps));
     if (scale == 0.0f) scale = 1.0f;
     if constexpr (!kHasZero) return {scale, 0};
     const float zero = __fmul_rn(range.depth, __fdiv_rn(1.0f, scale));
@@ -139,6 +141,8 @@ struct Coder {
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) scaled[i] = __fmul_rn(scaled[i], inverse(i));
     if constexpr (!kIsInteger) {
+      TESSERA_UNROLL
+      for (int i = 0; i < N; ++i) scaled[i] = tile::nan_if_infinite(scaled[i]);
       return CodeVec<Code, N>::from_floats(scaled);
     } else {
       CodeVec<Code, N> codes;

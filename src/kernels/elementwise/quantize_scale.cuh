@@ -12,15 +12,16 @@ namespace tessera::kernels {
 
 // Until finish_scales_kernel runs, the outputs themselves hold the range: `scale` the top and
 // `zero_point` the bits of the depth. Both are floats that are never negative, which order as
-// integers do; so an integer maximum gathers them, and the order of arrival does not matter.
+// integers do, and NaN is 0x7fffffff, the greatest of all; so an integer maximum gathers them, and
+// the order of arrival does not matter.
 template <bool kHasZero>
 __device__ void gather_range(const ScaleTable& table, int64_t idx,
                              const ValueRange<kHasZero>& range) {
-  if (range.top > 0.0f) {
+  if (!(range.top <= 0.0f)) {  // NaN counts
     atomicMax(reinterpret_cast<int*>(table.scale + idx), __float_as_int(range.top));
   }
   if constexpr (kHasZero) {
-    if (range.depth > 0.0f) atomicMax(table.zero_point + idx, __float_as_int(range.depth));
+    if (!(range.depth <= 0.0f)) atomicMax(table.zero_point + idx, __float_as_int(range.depth));
   }
 }
 

@@ -190,6 +190,9 @@ __device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace
     if (p.out_type == DType::i8) {  // symmetric: -128 is no code; NaN stays, to become 0
       TESSERA_UNROLL
       for (int i = 0; i < kRegs; ++i) d[i] = d[i] < -127.0f ? -127.0f : d[i];
+    } else if (p.out_type == DType::e4m3) {
+      TESSERA_UNROLL
+      for (int i = 0; i < kRegs; ++i) d[i] = tile::nan_if_infinite(d[i]);
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/kv/params.h"
 #include "kernels/kv/plan.h"
+#include "tile/reduce.cuh"
 #include "tile/vec.cuh"
 
 namespace tessera::kernels {
@@ -15,20 +16,20 @@ struct KvScale {
   float low = 0.0f;
 };
 
-// The least and the greatest of some values. fminf and fmaxf pass over NaN.
+// The least and the greatest of some values. Both are NaN if one of the values is.
 struct KvRange {
   float low = __builtin_huge_valf();
   float high = -__builtin_huge_valf();
 
   __device__ void include(float value) {
-    low = fminf(low, value);
-    high = fmaxf(high, value);
+    low = tile::Min::apply(low, value);
+    high = tile::Max::apply(high, value);
   }
   // Over 2^log_lanes neighbouring lanes; every lane of the warp takes part.
   __device__ void fold(int log_lanes) {
     for (int lane = (1 << log_lanes) / 2; lane > 0; lane /= 2) {
-      low = fminf(low, __shfl_xor_sync(0xffffffffu, low, lane));
-      high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, lane));
+      low = tile::Min::apply(low, __shfl_xor_sync(0xffffffffu, low, lane));
+      high = tile::Max::apply(high, __shfl_xor_sync(0xffffffffu, high, lane));
     }
   }
 };
@@ -48,9 +49,12 @@ __device__ inline float stored_low(float low) {
   return __fadd_rn(round_to_f16(fminf(fmaxf(low, -kLargestF16), kLargestF16)), 0.0f);
 }
 
-// Of a row, or of a column of 32 rows.
+// Of a row, or of a column of 32 rows. If one of its values is not finite, scale and low are NaN:
+// codes have no value for it, and so everything read back is NaN instead of plausible numbers.
 __device__ inline KvScale find_scale(KvRange range, KvFormat format) {
-  if (!(range.low <= range.high)) range = {0.0f, 0.0f};  // no numbers
+  if (range.low > range.high) range = {0.0f, 0.0f};  // there are no values
+  const float taint = __fmaf_rn(range.low, 0.0f, __fmul_rn(range.high, 0.0f));
+  if (taint != taint) return {taint, taint};
   if (format == KvFormat::int8) {
     return {stored_scale(__fdiv_rn(fmaxf(range.high, -range.low), quant_max(DType::i8))), 0.0f};
   }
@@ -111,14 +115,13 @@ __device__ tile::Vec<T, N> load_elements(const T* from, int count) {
   }
 }
 
-// FP8 from x / scale; NaN gives code 0.
+// FP8 from x / scale; what is not finite becomes NaN.
 template <class Code, bool kIsVectorized>
 __device__ void store_fp8(const float (&x)[kKvVec], const KvScale& s, Code* to, int count) {
   float scaled[kKvVec];
   TESSERA_UNROLL
   for (int i = 0; i < kKvVec; ++i) {
-    const float value = __fdiv_rn(x[i], s.scale);
-    scaled[i] = value == value ? value : 0.0f;
+    scaled[i] = tile::nan_if_infinite(__fdiv_rn(x[i], s.scale));
   }
   store_elements<kIsVectorized>(tile::Vec<Code, kKvVec>::from_floats(scaled), to, count);
 }

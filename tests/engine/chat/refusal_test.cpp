@@ -80,7 +80,7 @@ constexpr Row kMistakes[] = {
     {"{{ [1][::0] }}", "the step of a slice can not be zero"},
     {"{{ [1]['a':] }}", "a slice needs integers; got a string"},
     {"{{ range(1, 2, 0) }}", "the step of 'range' can not be zero"},
-    {"{{ raise_exception('no\nway') }}", "line 1: the template refuses: no way"},
+    {"{{ raise_exception('no\nway') }}", "line 1: the template refuses: no\\nway"},
 };
 
 constexpr Row kSyntax[] = {

@@ -202,7 +202,7 @@ TEST(Refusal, OfWhatIsNoTokenizerFile) {
             {"mine.json", "not JSON", "column 28", "end of input"}},
            {"{\"model\": \"\xFF\"}", {"mine.json", "not JSON"}},
            {"{\"model\": \"\\ud800\"}", {"mine.json", "not JSON"}},
-           {std::string("\0", 1), {"mine.json", "not JSON"}},
+           {std::string("\0", 1), {"mine.json", "is NUL"}},
        }) {
     EXPECT_TRUE(refused([&] { Tokenizer::parse(c.text, "mine.json"); }, c.words)) << c.text;
   }

@@ -111,7 +111,8 @@ __device__ void store_quad(const Sm90DecodeParams& p, const DecodeUnit& unit, in
   }
   const float v_scale =
       p.v_head_scales == nullptr ? 1.0f : p.v_head_scales[unit.kv_head * p.v_head_scale_step];
-  const float factor = state.sum > 0 ? v_scale / (kBoost<Tile> * state.sum) : 0.0f;
+  // NaN is no empty sum: it must reach the result and its logarithm, which merging weighs by.
+  const float factor = state.sum == 0 ? 0.0f : v_scale / (kBoost<Tile> * state.sum);
   Q* out = static_cast<Q*>(p.out) + unit.sequence * p.out_strides.batch +
            token * p.out_strides.row + head * p.out_strides.head + 4 * quad;
   const auto result = [&](float x) { return (Tile::kHasOffset ? x + state.offset : x) * factor; };
@@ -120,7 +121,7 @@ __device__ void store_quad(const Sm90DecodeParams& p, const DecodeUnit& unit, in
   if (p.lse == nullptr || quad != 0) return;
   p.lse[unit.sequence * p.lse_strides.batch + token * p.lse_strides.row +
         head * p.lse_strides.head] =
-      state.sum > 0 ? (state.reference + __log2f(state.sum)) * kLn2 : kMinusInfinity;
+      state.sum == 0 ? kMinusInfinity : (state.reference + __log2f(state.sum)) * kLn2;
 }
 
 // Calls f(row, quad) for the block's quads of rows that are queries, those of number `first` and

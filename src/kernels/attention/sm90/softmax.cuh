@@ -242,13 +242,14 @@ struct PrefillSoftmax {
         total = total * shrink + exp2_approx(sink - top);
         power = top;
       }
-      ends.factor[r] = total > 0 ? __fdividef(shrink, total) : 0.0f;
+      // NaN is no empty sum: it must reach the result and its logarithm, which merging weighs by.
+      ends.factor[r] = total == 0 ? 0.0f : __fdividef(shrink, total);
       if constexpr (kIsGeneral) ends.factor[r] *= p.common.scores.keep_scale;
       if constexpr (kIs8Bit) {
         ends.factor[r] *= at_or_one(p.common.scores.v_scale,
                                     work.sequence * p.common.num_kv_heads + work.kv_head);
       }
-      ends.lse[r] = total > 0 ? (power + __log2f(total)) * kLn2 : kNegInfinity;
+      ends.lse[r] = total == 0 ? kNegInfinity : (power + __log2f(total)) * kLn2;
     }
     return ends;
   }
