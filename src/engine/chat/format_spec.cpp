@@ -104,14 +104,15 @@ struct Digits {
 };
 
 // `digits` with a separator before every group, and zeros before them until it has `least` bytes.
-std::string group_digits(std::string digits, char separator, size_t group, size_t least) {
-  const auto grouped_size = [&] { return digits.size() + (digits.size() - 1) / group; };
-  while (grouped_size() < least) digits.insert(0, 1, '0');
-  for (size_t at = digits.size(); at > group;) {
-    at -= group;
-    digits.insert(at, 1, separator);
+std::string group_digits(std::string_view digits, char separator, size_t group, size_t least) {
+  size_t count = std::max(digits.size(), least - least / (group + 1) + 1);
+  while (count > digits.size() && count - 1 + (count - 2) / group >= least) --count;
+  std::string grouped;
+  for (size_t left = count; left > 0; --left) {
+    if (left < count && left % group == 0) grouped += separator;
+    grouped += left > digits.size() ? '0' : digits[digits.size() - left];
   }
-  return digits;
+  return grouped;
 }
 
 class Writer {
@@ -265,7 +266,7 @@ class Writer {
     const bool pads_zeros = align == '=' && spec_.fill == "0";
     if (spec_.grouping != '\0' && !digits.whole.empty() && !is_character) {
       const size_t least = pads_zeros && spec_.width > around ? spec_.width - around : 0;
-      digits.whole = group_digits(std::move(digits.whole), spec_.grouping, digits.group, least);
+      digits.whole = group_digits(digits.whole, spec_.grouping, digits.group, least);
     }
     const std::string head = digits.sign + digits.prefix;
     const std::string body = digits.whole + digits.rest;

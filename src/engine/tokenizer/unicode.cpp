@@ -103,6 +103,14 @@ bool is_whitespace(char32_t code) {
 }
 
 bool is_word(char32_t code) {
+  const auto is_within = [&](char32_t first, char32_t last) {
+    return code >= first && code <= last;
+  };
+  if (code == 0x200C || code == 0x200D) return true;  // the joiners
+  if (is_within(0x24B6, 0x24E9) || is_within(0x1F130, 0x1F149) || is_within(0x1F150, 0x1F169) ||
+      is_within(0x1F170, 0x1F189)) {
+    return true;  // letters in circles and squares
+  }
   switch (category_of(code)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:

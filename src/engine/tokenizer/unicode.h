@@ -39,7 +39,7 @@ Utf8Run first_run(std::string_view bytes);
 void move_whole_characters(std::string& pending, bool is_end, std::string& out);
 
 bool is_whitespace(char32_t code);   // the property White_Space
-bool is_word(char32_t code);         // letters, marks, digits, connectors: \w
+bool is_word(char32_t code);         // letters, marks, digits, connectors, joiners: Rust's \w
 bool is_numeric(char32_t code);      // Nd, Nl, No
 bool is_punctuation(char32_t code);  // P*, and all ASCII punctuation
 bool is_mark(char32_t code);         // Mn, Mc, Me
