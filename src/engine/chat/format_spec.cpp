@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMaxPrecision = 400;  // digits of a float; a double has 17 that mean something
 
 struct Spec {
-  std::string fill = " ";
-  char align = '\0';  // '<', '>', '^' or '='; none: as the kind of value has it
+  std::string_view fill = " ";  // one character, of the text or a literal
+  char align = '\0';            // '<', '>', '^' or '='; none: as the kind of value has it
   char sign = '-';
   bool has_sign = false;
   bool is_alternate = false;
