@@ -32,12 +32,14 @@ compile() {
 }
 
 run_tests() {
-  ctest --preset "$preset" -j "$(nproc)" | tee "$build/ctest.log"
+  ctest --preset "$preset" -j "$(nproc)" --output-junit "$PWD/$build/results.xml" |
+    tee "$build/ctest.log"
 }
 
 step layers "$python" tools/check_layers.py
 step sizes "$python" tools/check_sizes.py
 step docs "$python" tools/check_docs.py
+step faults "$python" tools/render_faults.py --check
 step format bash tools/format.sh --check
 step configure configure
 step build compile

@@ -3,6 +3,7 @@
 #include "core/text.h"
 #include "engine/chat/access.h"
 #include "engine/chat/builtins.h"
+#include "engine/chat/format.h"
 #include "engine/chat/operators.h"
 #include "engine/chat/print.h"
 #include "engine/chat/text_ops.h"
@@ -109,6 +110,10 @@ Value text_join(RenderState& state, const Value& self, const Arguments& argument
   return out.take_value();
 }
 
+Value text_format(RenderState& state, const Value& self, const Arguments& arguments) {
+  return format_text(state, *self.text(), arguments);
+}
+
 template <bool (*kHolds)(int32_t)>
 Value text_all(RenderState& state, const Value& self, const Arguments& arguments) {
   const Signature given(state, "a test of characters", arguments, {});
@@ -129,6 +134,7 @@ constexpr Builtin kTextMethods[] = {
     {"count", &text_count},
     {"endswith", &text_has_affix<false>},
     {"find", &text_find},
+    {"format", &text_format},
     {"isdigit", &text_all<is_decimal>},
     {"isspace", &text_all<is_space>},
     {"join", &text_join},

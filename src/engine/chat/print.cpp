@@ -151,6 +151,10 @@ void print(TextBuilder& out, RenderState& state, const Value& value) {
   state.fail(concat(describe(value), " has no printed form"));
 }
 
+void print_repr(TextBuilder& out, RenderState& state, const Value& value) {
+  ReprPrinter(out, state).print_value(value);
+}
+
 TextRef to_text(RenderState& state, const Value& value) {
   if (value.text()) return value.text_ref();
   TextBuilder out(state);

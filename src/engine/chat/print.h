@@ -13,7 +13,9 @@ namespace tessera::chat {
 // str(): strings as they are, undefined as nothing. A number's digits are control text, since they
 // spell no token by themselves; the brackets of lists and dictionaries are not.
 void print(TextBuilder& out, RenderState& state, const Value& value);
-// The same as a value; a string is returned as it is.
+// repr(): strings in quotes. What it adds to them counts as input.
+void print_repr(TextBuilder& out, RenderState& state, const Value& value);
+// str() as a value; a string is returned as it is.
 TextRef to_text(RenderState& state, const Value& value);
 
 struct JsonStyle {

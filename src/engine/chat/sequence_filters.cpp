@@ -167,6 +167,7 @@ NamedCall split_call(RenderState& state, std::string_view callee, const Argument
 
 Value filter_map(RenderState& state, const Value& input, const Arguments& arguments) {
   std::vector<Value> mapped;
+  if (!is_true(input)) return state.make_list({}, ListKind::lazy);  // as of none and 0 in Jinja
   if (arguments.positional.empty()) {
     const Signature given(state, "map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : take_items(state, input)) {
@@ -189,6 +190,7 @@ Value filter_select(RenderState& state, const Value& input, const Arguments& arg
   constexpr std::string_view kNames[] = {"reject", "select", "rejectattr", "selectattr"};
   constexpr std::string_view kName = kNames[(kHasAttribute ? 2 : 0) + (kIsKept ? 1 : 0)];
   constexpr size_t kTest = kHasAttribute ? 1 : 0;  // the position of the test's name
+  if (!is_true(input)) return state.make_list({}, ListKind::lazy);  // as of none and 0 in Jinja
   if (arguments.positional.size() < kTest) {
     state.fail(concat("'", kName, "' needs the name of an attribute"));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/tokenizer/file_node.h"
+#include "engine/tokenizer/normal_form.h"
 #include "engine/tokenizer/pattern.h"
 
 namespace tessera::tokenizer {

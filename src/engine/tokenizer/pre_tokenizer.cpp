@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// Rust's \w, which has the two joiners that Oniguruma's has not.
+constexpr std::string_view kWordsPattern = R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)";
 constexpr int kMaxGrowing = 4;  // two of ByteLevel, two of Metaspace
 
 }  // namespace
@@ -63,8 +65,7 @@ void PreTokenizer::add(const FileNode& node) {
   } else if (type == "WhitespaceSplit") {
     steps_.push_back(Split{Pattern(&is_whitespace), Behavior::removed, false});
   } else if (type == "Whitespace") {
-    steps_.push_back(
-        Split{Pattern(Regex(R"(\w+|[^\w\s]+)", node.place())), Behavior::removed, true});
+    steps_.push_back(Split{Pattern(Regex(kWordsPattern, node.place())), Behavior::removed, true});
   } else {
     node.refuse(concat("pre-tokenizer ", in_quotes(type),
                        " is not supported; supported: Sequence, Split, ByteLevel, Metaspace, "

@@ -30,7 +30,8 @@ class MatchBudget {
 };
 
 // A compiled pattern. Immutable, so that threads may share it; a Scan belongs to one thread.
-// Files are written for Oniguruma, so \s, \w and \h are rewritten to what they mean there.
+// Files are written for Oniguruma; what means something else in PCRE2 is rewritten
+// (regex_syntax.h).
 class Regex {
  public:
   // Refuses what PCRE2 refuses, with its message and the offset; `place` says where it stands.

@@ -4,12 +4,7 @@
 
 #include <utf8proc.h>
 
-#include <algorithm>
 #include <array>
-#include <vector>
-
-#include "core/text.h"
-#include "tessera/core/error.h"
 
 namespace tessera::tokenizer {
 namespace {
@@ -39,28 +34,6 @@ Lead lead_of(uint8_t byte) {
 
 utf8proc_category_t category_of(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
-}
-
-utf8proc_propval_t combining_class(utf8proc_int32_t code) {
-  return utf8proc_get_property(code)->combining_class;
-}
-
-// utf8proc orders marks by exchanging neighbours, which is quadratic in a run that an adversary
-// writes backwards. Sorted runs cost it one pass.
-void order_marks(std::vector<utf8proc_int32_t>& codes) {
-  auto begin = codes.begin();
-  while (begin != codes.end()) {
-    if (combining_class(*begin) == 0) {
-      ++begin;
-      continue;
-    }
-    const auto end = std::find_if(begin, codes.end(),
-                                  [](utf8proc_int32_t code) { return combining_class(code) == 0; });
-    std::stable_sort(begin, end, [](utf8proc_int32_t a, utf8proc_int32_t b) {
-      return combining_class(a) < combining_class(b);
-    });
-    begin = end;
-  }
 }
 
 }  // namespace
@@ -130,6 +103,14 @@ bool is_whitespace(char32_t code) {
 }
 
 bool is_word(char32_t code) {
+  const auto is_within = [&](char32_t first, char32_t last) {
+    return code >= first && code <= last;
+  };
+  if (code == 0x200C || code == 0x200D) return true;  // the joiners
+  if (is_within(0x24B6, 0x24E9) || is_within(0x1F130, 0x1F149) || is_within(0x1F150, 0x1F169) ||
+      is_within(0x1F170, 0x1F189)) {
+    return true;  // letters in circles and squares
+  }
   switch (category_of(code)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -172,46 +153,6 @@ void append_lowercase(std::string& out, char32_t code) {
   }
   const utf8proc_int32_t lower = utf8proc_tolower(static_cast<utf8proc_int32_t>(code));
   append_character(out, static_cast<char32_t>(lower));
-}
-
-std::string normalize(std::string_view text, NormalForm form) {
-  const auto is_ascii = [](char byte) { return static_cast<uint8_t>(byte) < 0x80; };
-  if (std::ranges::all_of(text, is_ascii)) return std::string(text);
-
-  const bool is_compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
-  const int decompose = UTF8PROC_DECOMPOSE | (is_compatible ? UTF8PROC_COMPAT : 0);
-  std::vector<utf8proc_int32_t> codes;
-  codes.reserve(text.size());
-  std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18 characters
-  for (size_t pos = 0; pos < text.size();) {
-    const Character next = read_character(text.substr(pos));
-    pos += next.bytes;
-    int last_boundary_class = 0;
-    const utf8proc_ssize_t count =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(next.code), parts.data(),
-                                static_cast<utf8proc_ssize_t>(parts.size()),
-                                static_cast<utf8proc_option_t>(decompose), &last_boundary_class);
-    if (count < 0 || count > static_cast<utf8proc_ssize_t>(parts.size())) {
-      fail(concat("tokenizer: U+", std::hex, static_cast<uint32_t>(next.code),
-                  " can not be decomposed by this utf8proc"));
-    }
-    codes.insert(codes.end(), parts.begin(), parts.begin() + count);
-  }
-  order_marks(codes);
-
-  size_t num_codes = codes.size();
-  if (form == NormalForm::nfc || form == NormalForm::nfkc) {
-    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    const utf8proc_ssize_t count = utf8proc_normalize_utf32(
-        codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), options);
-    num_codes = static_cast<size_t>(std::max<utf8proc_ssize_t>(count, 0));
-  }
-  std::string out;
-  out.reserve(text.size());
-  for (size_t idx = 0; idx < num_codes; ++idx) {
-    append_character(out, static_cast<char32_t>(codes[idx]));
-  }
-  return out;
 }
 
 }  // namespace tessera::tokenizer

@@ -1,4 +1,4 @@
-// UTF-8, the character classes that tokenizers ask for, and Unicode normalisation.
+// UTF-8, and the character classes that tokenizers ask for.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -39,15 +39,10 @@ Utf8Run first_run(std::string_view bytes);
 void move_whole_characters(std::string& pending, bool is_end, std::string& out);
 
 bool is_whitespace(char32_t code);   // the property White_Space
-bool is_word(char32_t code);         // letters, marks, digits, connectors: \w
+bool is_word(char32_t code);         // letters, marks, digits, connectors, joiners: Rust's \w
 bool is_numeric(char32_t code);      // Nd, Nl, No
 bool is_punctuation(char32_t code);  // P*, and all ASCII punctuation
 bool is_mark(char32_t code);         // Mn, Mc, Me
 void append_lowercase(std::string& out, char32_t code);
-
-enum class NormalForm { nfc, nfd, nfkc, nfkd };
-
-// Of valid UTF-8. O(n log n) in the longest run of combining marks, whatever the text.
-std::string normalize(std::string_view text, NormalForm form);
 
 }  // namespace tessera::tokenizer

@@ -34,6 +34,9 @@ constexpr Row kRows[] = {
     {"{% for i in range(900) %}{% for j in range(900) %}{% endfor %}{% endfor %}", kSteps},
     {"{{ 'x' * 10 ** 9 }}", kBytes},
     {"{{ ('x' * 60000) * 60000 }}", kBytes},
+    {"{{ '{:1000000000}'.format('x') }}", kBytes},
+    {"{{ '{:01000000000,}'.format(1) }}", kBytes},
+    {"{{ ('{0}' * 9999).format('x' * 9999) }}", kBytes},
     {"{{ [1] * 10 ** 12 }}", kSteps},
     {"{{ '' * 10 ** 18 }}{{ 'x' * 10 ** 18 }}", kBytes},
     {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"

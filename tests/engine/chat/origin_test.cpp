@@ -65,6 +65,8 @@ constexpr Row kRows[] = {
     {"{{ ('a\\n' + y)|indent(2) }}", "<a\n  >[ab]"},
     {"{{ messages[0].role }}{{ messages[0].content }}", "[userHi]"},
     {"{{ 1 }}{{ true }}{{ none }}{{ 1.5 }}", "<1TrueNone1.5>"},
+    {"{{ '<{}|{:>3}|{!r}|{}>'.format(y, y, y, 7) }}", "<<>[ab]<|>[ ab]<|>['ab']<|7>>"},
+    {"{{ (y + '{}').format('c') }}{{ y.format() }}", "[ab]<c>[ab]"},
     {"{{ y.removeprefix('a') }}{{ ('c' + y).removesuffix('b') }}", "[b]<c>[a]"},
 };
 

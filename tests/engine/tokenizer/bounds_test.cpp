@@ -64,6 +64,30 @@ TEST(Bounds, MarksInTheWorstOrderAreNormalisedInTime) {
 }
 
 // What a pattern may do to a text of many letters: answer, or give up with a message. Never hang.
+// The least processor time of five, in seconds.
+double encoding_time(const Tokenizer& tokenizer, const std::string& text) {
+  double least = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const std::clock_t begin = std::clock();
+    tokenizer.encode(text);
+    least = std::min(least, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+  }
+  return least;
+}
+
+TEST(Bounds, TextThatIsNormalIsNotSlowedByANormalizer) {
+  std::string text;
+  while (text.size() < 300'000) {
+    text += "The tiles are cut by hand. caf\u00e9 na\u00efve \u9752\u3044\u30bf\u30a4\u30eb\u3002 ";
+    text += "\u041f\u043b\u0438\u0442\u043a\u0430 \ud55c\uad6d\uc5b4 \u05e9\u05b8\u05dc 1234\n";
+  }
+  json file = read_data("qwen2");
+  const double with = encoding_time(parse(file), text);
+  file["normalizer"] = nullptr;
+  const double without = encoding_time(parse(file), text);
+  EXPECT_LT(with, 1.5 * without) << "decomposing everything takes twice as long";
+}
+
 TEST(Bounds, PatternsThatBacktrackGiveUp) {
   json file = byte_level_file();
   for (const char* pattern : {"(a+)+$b",

@@ -96,8 +96,12 @@ TEST(Parts, TokensTakeTheWhiteSpaceAndTheRoomTheyAskFor) {
                 .at(1),
             901)
       << "bytes that are no text are no word";
-  for (const char* text : {"abq", "qab", "ab1", "\u00e9ab", "ab_"}) {
+  for (const char* text :
+       {"abq", "qab", "ab1", "\u00e9ab", "ab_", "ab\u24d0", "ab\u0301", "\u200dab", "ab\u2167"}) {
     EXPECT_EQ(std::ranges::count(tokenizer.encode(text), 901), 0) << text;
+  }
+  for (const char* text : {"ab\u00b2", "\u00bdab", "ab+"}) {
+    EXPECT_EQ(std::ranges::count(tokenizer.encode(text), 901), 1) << text;
   }
 }
 
