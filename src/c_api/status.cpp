@@ -30,6 +30,8 @@ TesseraStatus record(TesseraStatus status, const char* what) noexcept {
 TesseraStatus record_current_exception() noexcept {
   try {
     throw;
+  } catch (const OutOfMemory& error) {
+    return record(TESSERA_OUT_OF_MEMORY, error.what());
   } catch (const Error& error) {
     return record(TESSERA_ERROR, error.what());
   } catch (const NotSupported& error) {
