@@ -36,8 +36,11 @@ enum { TESSERA_ABI_VERSION = 1 };
  * the thread's next such call. */
 const char* tessera_last_error(void);
 
-int tessera_abi_version(void);          /* TESSERA_ABI_VERSION of the library that was loaded */
-const char* tessera_version(void);      /* "0.1.0" */
+int tessera_abi_version(void);     /* TESSERA_ABI_VERSION of the library that was loaded */
+const char* tessera_version(void); /* "0.1.0" */
+/* The commit the library was built from, "-dirty" behind it if tracked files had been changed;
+   "unknown" if the build could not tell. */
+const char* tessera_commit(void);
 const char* tessera_cuda_version(void); /* "13.0", the runtime linked in; "" without CUDA */
 
 /* tessera/ops/norm.h */

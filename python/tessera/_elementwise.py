@@ -1,7 +1,6 @@
 # Activations, softmax, embedding lookup and strided copies.
 # SPDX-License-Identifier: MIT
-from ._call import empty, empty_like, make_op
-from ._dtypes import canonical
+from ._call import dtype_of, empty, empty_like, make_op, shape_of
 from ._library import Error
 from ._objects import as_float
 
@@ -68,8 +67,9 @@ def softmax(x, *, scale=1.0, mask=None, out=None):
 def embedding(table, ids, *, out=None):
     """table[ids]: table [vocab, hidden], ids [tokens] of int32 or int64."""
     if out is None:
-        shape = (*ids.shape, table.shape[-1])
-        out = empty("embedding", table, shape, canonical(table.dtype, "embedding: dtype of table"))
+        hidden = shape_of("embedding", "table", table, least_rank=1)[-1]
+        shape = (*shape_of("embedding", "ids", ids), hidden)
+        out = empty("embedding", table, shape, dtype_of("embedding", "table", table))
     _embedding((table, ids, out))
     return out
 

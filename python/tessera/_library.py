@@ -171,6 +171,7 @@ _T = c_void_p
 _PROTOTYPES = {
     "abi_version": (c_int, []),
     "version": (c_char_p, []),
+    "commit": (c_char_p, []),
     "cuda_version": (c_char_p, []),
     "last_error": (c_char_p, []),
     "rms_norm": (c_int, [_T] * 6 + [c_float, c_int, _T]),
@@ -264,6 +265,7 @@ for _name, (_result, _arguments) in _PROTOTYPES.items():
         )
 
 version = lib.version().decode()
+commit = lib.commit().decode()
 
 
 def raise_error(status):

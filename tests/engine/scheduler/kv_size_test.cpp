@@ -65,14 +65,16 @@ TEST(KvSize, RefusesMemoryThatHoldsNoContextAndSaysWhatToSet) {
   needs.free_bytes = 1600 * 4 * 10;
   expect_refusal(needs,
                  "engine: a context of 1000 tokens needs 100800 bytes of KV cache; 64000 bytes are "
-                 "free, of which 25 % are taken by default: lower max_context to 160 or less, or "
+                 "free beside the model, of which 25 % are taken by default: lower max_context to "
+                 "160 or less, or "
                  "set kv_bytes");
 }
 
 TEST(KvSize, RefusesMoreThanIsFree) {
   KvNeeds needs = kNeeds;
   needs.kv_bytes = needs.free_bytes + 1;
-  expect_refusal(needs, "engine: kv_bytes is 10000001; 10000000 bytes are free: lower it");
+  expect_refusal(
+      needs, "engine: kv_bytes is 10000001; 10000000 bytes are free beside the model: lower it");
 }
 
 TEST(KvSize, FindsMemoryOnThisMachine) { EXPECT_GT(free_memory(cpu_device()), 1 << 20); }
