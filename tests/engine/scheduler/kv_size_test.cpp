@@ -14,12 +14,12 @@ namespace {
 using tessera::testing::message_of;
 
 // A page is 1,600 bytes, a context 63 pages.
-constexpr KvNeeds kNeeds = {.page_bytes = 1600,
-                            .page_size = 16,
-                            .max_context = 1000,
-                            .max_batch = 4,
-                            .kv_bytes = 0,
-                            .free_bytes = 10'000'000};
+const KvNeeds kNeeds = {.page_bytes = 1600,
+                        .page_size = 16,
+                        .max_context = 1000,
+                        .max_batch = 4,
+                        .kv_bytes = 0,
+                        .free_bytes = 10'000'000};
 
 void expect_refusal(const KvNeeds& needs, const std::string& want) {
   const std::string message = message_of([&] { num_kv_pages(needs); });
