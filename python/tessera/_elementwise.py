@@ -44,11 +44,13 @@ def gelu(x, *, approximate="none", out=None):
 
 def silu_mul(gate, up, *, out=None):
     """silu(gate) * up: SwiGLU. gate and up may be the halves of one matrix."""
+    shape_of("silu_mul", "up", up)
     return _activate("silu_mul", gate, up, out, _SILU)
 
 
 def gelu_mul(gate, up, *, approximate="none", out=None):
     """gelu(gate) * up: GeGLU."""
+    shape_of("gelu_mul", "up", up)
     return _activate("gelu_mul", gate, up, out, _gelu_kind("gelu_mul", approximate))
 
 
@@ -84,4 +86,9 @@ def copy(x, *, out=None):
 
 def transpose(x, axis0=-2, axis1=-1, *, out=None):
     """A copy of x with two axes exchanged, contiguous unless out says otherwise."""
-    return copy(x.swapaxes(axis0, axis1), out=out)
+    shape_of("transpose", "x", x)
+    try:
+        swapped = x.swapaxes(axis0, axis1)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise Error(f"transpose: x cannot exchange axes {axis0} and {axis1}: {error}") from None
+    return copy(swapped, out=out)

@@ -102,8 +102,8 @@ def test_refuses(name):
 # Every operation: the axes of each tensor it must have, and the words that follow them.
 OPERATIONS = {
     "argmax": ([2],),
-    "attention_cascade": ([4] * 6,),
-    "attention_decode": ([4] * 4,),
+    "attention_cascade": ([4, 4, 4, 1, 4, 4, 1],),
+    "attention_decode": ([4, 4, 4, 1],),
     "attention_merge": ([4, 3],),
     "attention_prefill": ([4] * 3,),
     "copy": ([2],),
@@ -116,7 +116,7 @@ OPERATIONS = {
     "gemm_2_4": ([2, 2, 3],),
     "kv_append": ([3, 3, 1, 4, 4],),
     "kv_copy_pages": ([4, 4, 1, 1],),
-    "kv_gather": ([4, 4, 1, 1],),
+    "kv_gather": ([4, 4, 1, 1, 3, 3],),
     "layer_norm": ([2, 1],),
     "pack_gate_up": ([2, 2],),
     "prune_2_4": ([2],),
