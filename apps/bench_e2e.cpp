@@ -1,11 +1,11 @@
 // `tessera bench e2e`: prefill and decode speeds of a whole model, and the memory it takes.
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "apps/e2e.h"
+#include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
@@ -13,10 +13,14 @@
 #include "apps/suggest.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
+#include "bench/result_file.h"
 #include "bench/timer.h"
+#include "core/build_info.h"
 #include "core/parallel.h"
 #include "core/text.h"
+#include "engine/fill_options.h"
 #include "engine/make_engine.h"
+#include "engine/memory_check.h"
 #include "model/config.h"
 #include "model/kv_layout.h"
 #include "model/weights.h"
@@ -84,7 +88,10 @@ E2eWorkload find_workload(const BenchE2eOptions& options) {
 }
 
 std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const EngineOptions& options) {
-  if (!subject.folder.empty()) return load_engine(subject.folder, options);
+  if (!subject.folder.empty()) {
+    return load_engine(engine::open_model(subject.folder, subject.config, options));
+  }
+  engine::check_memory(subject.config, options);
   const model::LoadOptions load = {
       .dtype = options.dtype,
       .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
@@ -153,16 +160,6 @@ std::string result_text(const Json& result) {
                        ", peak of the process ", bytes("peak_resident_bytes"), "\n");
 }
 
-void write_report(const Json& json, const std::string& path) {
-  if (path == "-") {
-    write_out(json.dump(1) + "\n");
-    return;
-  }
-  std::ofstream file(path);
-  file << json.dump(1) << "\n";
-  if (!file.flush()) throw Error(concat("bench: could not write ", path));
-}
-
 void run(const BenchE2eOptions& options) {
   const Subject subject = find_subject(options);
   const E2eWorkload workload = find_workload(options);
@@ -171,11 +168,13 @@ void run(const BenchE2eOptions& options) {
       subject.config, subject.config.num_kv_heads,
       {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
   const bool is_text = options.json != "-";
+  std::optional<bench::ResultFile> file;
+  if (is_text && !options.json.empty()) file.emplace(options.json);
   Json report = {{"cpu", bench::cpu_name()},
                  {"simd", bench::simd_name()},
                  {"threads", num_threads()},
                  {"device", show_device(base.device)},
-                 {"commit", bench::current_commit()},
+                 {"commit", kCommit},
                  {"date", bench::current_date()},
                  {"model", subject.name},
                  {"parameters", subject.config.num_parameters()},
@@ -189,7 +188,7 @@ void run(const BenchE2eOptions& options) {
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
                      ", kv ", options.model.kv, "; on ", show_device(base.device), "; ",
                      bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
-                     ", commit ", bench::current_commit(), "\n"));
+                     ", commit ", kCommit, "\n"));
   }
   for (const E2eShape& shape : workload.shapes) {
     if (shape.num_tokens() >= subject.config.max_positions) {
@@ -197,7 +196,8 @@ void run(const BenchE2eOptions& options) {
                         "come: ", subject.name, " takes ", subject.config.max_positions, "\n"));
       continue;
     }
-    const EngineOptions made = e2e_options(base, shape, page_bytes);
+    const EngineOptions made = as_usage(
+        [&] { return engine::fill_options(e2e_options(base, shape, page_bytes), subject.config); });
     const std::unique_ptr<Engine> engine = make_subject_engine(subject, made);
     const E2eResult result =
         run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));
@@ -206,7 +206,8 @@ void run(const BenchE2eOptions& options) {
     if (is_text) write_out(result_text(report["results"].back()));
   }
   if (report["results"].empty()) throw Error("bench e2e: no shape of the workload fits the model");
-  if (!options.json.empty()) write_report(report, options.json);
+  if (file) file->write(json_text(report));
+  if (!is_text) write_out(json_text(report));
 }
 
 }  // namespace

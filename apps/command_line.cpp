@@ -2,17 +2,20 @@
 // SPDX-License-Identifier: MIT
 #include "apps/command_line.h"
 
+#include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
 #include <new>
 #include <span>
+#include <sstream>
 
 #include "apps/help.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/suggest.h"
 #include "apps/verbs.h"
+#include "core/build_info.h"
 #include "core/text.h"
 
 namespace tessera::apps {
@@ -20,6 +23,7 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
+constexpr int kNoMemory = 3;
 constexpr size_t kMaxNoteBytes = 8192;  // more than any Error has
 
 // The verb that the command line got to: bench e2e rather than bench.
@@ -42,13 +46,44 @@ std::vector<std::string> flag_names(const CLI::App& verb) {
   return names;
 }
 
+bool is_typed(std::string_view name, std::span<const std::string> words) {
+  const bool is_long = name.starts_with("--");
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    if (word == name) return true;
+    // --top-k=5, -n5
+    return word.starts_with(name) && (!is_long || word[name.size()] == '=');
+  });
+}
+
+bool is_given(const CLI::Option& flag, std::span<const std::string> words) {
+  const auto has = [&](const char* dashes, const std::vector<std::string>& names) {
+    return std::ranges::any_of(
+        names, [&](const std::string& name) { return is_typed(dashes + name, words); });
+  };
+  return has("--", flag.get_lnames()) || has("-", flag.get_snames());
+}
+
+// Where `name` stands as a word of its own: not --top-k in --top-kay.
+size_t find_flag(std::string_view message, std::string_view name) {
+  for (size_t at = message.find(name); at != std::string_view::npos;
+       at = message.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    const bool is_whole =
+        end == message.size() || (message[end] != '-' && message[end] != '_' &&
+                                  std::isalnum(static_cast<unsigned char>(message[end])) == 0);
+    if (is_whole) return at;
+  }
+  return std::string_view::npos;
+}
+
 // The environment variable a message is about, where the value came from there.
-std::string environment_note(const CLI::App& verb, std::string_view message) {
+std::string environment_note(const CLI::App& verb, std::string_view message,
+                             std::span<const std::string> words) {
   for (const CLI::Option* flag : verb.get_options()) {
     const std::string variable = env_name(verb, *flag);
     if (variable.empty() || std::getenv(variable.c_str()) == nullptr) continue;
     for (const std::string& name : flag->get_lnames()) {
-      if (message.find("--" + name) != std::string_view::npos) {
+      if (find_flag(message, "--" + name) != std::string_view::npos && !is_given(*flag, words)) {
         return concat(" (", variable, " is '", shown(std::getenv(variable.c_str())), "')");
       }
     }
@@ -98,14 +133,14 @@ bool is_verbose(const CLI::App& root) {
   return false;
 }
 
-// One line on standard error. What an exception says may come from anywhere, so it is escaped here
-// too, for those that are no Error.
-void write_failure(const CLI::App& root, const std::exception& failure) {
+// Where an error was raised, if the user wants to know; empty otherwise.
+std::string place_of(const CLI::App& root, const std::exception& failure) {
   const auto* error = dynamic_cast<const Error*>(&failure);
-  const std::string where =
-      error != nullptr && is_verbose(root) ? concat(" (", error->where(), ")") : std::string();
-  write_note(concat("tessera: ", shown(failure.what(), kMaxNoteBytes), where, "\n"));
+  return error != nullptr && is_verbose(root) ? concat(" (", error->where(), ")") : std::string();
 }
+
+// "0.1.0, commit 0123456789ab".
+std::string version_text() { return concat(kVersion, ", commit ", kCommit); }
 
 void print_help_of(const CLI::App& root, const std::vector<std::string>& path) {
   const CLI::App* verb = &root;
@@ -129,13 +164,14 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
   CLI::App* root = app.get();
   app->formatter(std::make_shared<HelpFormatter>());
   app->set_help_flag("-h,--help", "Shows this page");
-  app->set_version_flag("--version", TESSERA_VERSION)->description("Prints the version");
+  app->set_version_flag("--version", version_text())
+      ->description("Prints the version and the commit");
   app->require_subcommand(0, 1);
   app->footer(
       "tessera VERB -h shows a verb's flags. Each flag may be given by an environment\n"
       "variable: TESSERA_RUN_TOP_P=0.9 is run's --top-p 0.9. Counts may be written\n"
       "32K or 2G, powers of 1024. Status: 0 worked, 1 failed, 2 wrong command line,\n"
-      "4 a step took longer than --step-timeout.");
+      "3 out of memory, 4 a step took longer than --step-timeout, 130 interrupted.");
   // Verbs take over the help flags that are there when they are added.
   app->set_help_all_flag("--help-all", "Shows every flag, with environment variables");
   add_run(*app, exit_status);
@@ -144,8 +180,8 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
   add_eval(*app, exit_status);
   add_inspect(*app, exit_status);
   add_doctor(*app, exit_status);
-  app->add_subcommand("version", "Prints the version")->callback([] {
-    write_out(std::string(TESSERA_VERSION) + "\n");
+  app->add_subcommand("version", "Prints the version and the commit")->callback([] {
+    write_out(version_text() + "\n");
   });
   const auto path = std::make_shared<std::vector<std::string>>();
   CLI::App* help = app->add_subcommand("help", "Shows this page, or that of a verb");
@@ -162,38 +198,76 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
   return app;
 }
 
-std::string explain(const CLI::App& root, const CLI::ParseError& error) {
+std::string as_typed(const CLI::App& root, std::string message,
+                     std::span<const std::string> words) {
+  const CLI::App& verb = *deepest_verb(root);
+  message += environment_note(verb, message, words);
+  for (const CLI::Option* flag : verb.get_options()) {
+    if (flag->get_snames().empty() || flag->get_lnames().empty()) continue;
+    const std::string long_name = "--" + flag->get_lnames().front();
+    const std::string short_name = "-" + flag->get_snames().front();
+    if (is_typed(long_name, words) || !is_typed(short_name, words)) continue;
+    for (size_t at = find_flag(message, long_name); at != std::string::npos;
+         at = find_flag(message, long_name)) {
+      message.replace(at, long_name.size(), short_name);
+    }
+  }
+  return message;
+}
+
+std::string explain(const CLI::App& root, const CLI::ParseError& error,
+                    std::span<const std::string> words) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return explain_extras(root, root.remaining(true));
   }
-  const CLI::App& verb = *deepest_verb(root);
-  return concat(error.what(), environment_note(verb, error.what()), "; see ", full_name(verb),
+  return concat(as_typed(root, error.what(), words), "; see ", full_name(*deepest_verb(root)),
                 " -h");
 }
+
+namespace {
+
+// Help or the version, which CLI11 would write to a stream that nobody checks.
+void print_asked_for(const CLI::App& app, const CLI::Success& asked_for) {
+  std::ostringstream text;
+  app.exit(asked_for, text, text);
+  write_out(text.str());
+}
+
+}  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
   // A closed pipe shows as a write that fails, not as a signal that kills.
   std::signal(SIGPIPE, SIG_IGN);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   int exit_status = 0;
   const std::unique_ptr<CLI::App> app = make_command_line(exit_status);
+  // What an exception says may come from anywhere, so it is escaped here too.
+  const auto complain = [&](const std::string& what, int status, const std::string& where = {}) {
+    write_note(concat("tessera: ", shown(what, kMaxNoteBytes), where, "\n"));
+    return status;
+  };
+  const auto complain_of = [&](const std::exception& error, int status) {
+    return complain(as_typed(*app, error.what(), words), status, place_of(*app, error));
+  };
   try {
-    app->parse(argc, argv);
+    try {
+      app->parse(argc, argv);
+    } catch (const CLI::Success& asked_for) {
+      print_asked_for(*app, asked_for);
+    }
   } catch (const OutputClosed&) {
     return exit_status;
-  } catch (const CLI::Success& asked_for) {  // help or the version
-    return app->exit(asked_for);
   } catch (const CLI::ParseError& error) {
-    write_note(concat("tessera: ", shown(explain(*app, error), kMaxNoteBytes), "\n"));
-    return kUsage;
+    return complain(explain(*app, error, words), kUsage);
   } catch (const UsageError& error) {
-    write_failure(*app, error);
-    return kUsage;
+    return complain_of(error, kUsage);
+  } catch (const OutOfMemory& error) {
+    return complain_of(error, kNoMemory);
   } catch (const std::bad_alloc&) {
-    write_note("tessera: out of memory; try a smaller --context, --kv-bytes or --weights int8\n");
-    return kFailure;
+    return complain("out of memory; try a smaller --context, --kv-bytes or --weights int8",
+                    kNoMemory);
   } catch (const std::exception& error) {
-    write_failure(*app, error);
-    return kFailure;
+    return complain_of(error, kFailure);
   }
   return exit_status;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
@@ -14,6 +15,7 @@
 #include "bench/bench.h"
 #include "bench/ceilings.h"
 #include "bench/report.h"
+#include "core/build_info.h"
 #include "core/parallel.h"
 #include "core/text.h"
 #include "ops/registry.h"
@@ -65,7 +67,11 @@ Json rows_json(Library library, int compute_capability) {
 
 Json doctor_json() {
   const int num_gpus = num_cuda_devices();
-  Json json = {{"version", TESSERA_VERSION}, {"cpu", cpu_json()}, {"gpus", Json::array()}};
+  Json json = {{"version", kVersion},
+               {"commit", kCommit},
+               {"cpu", cpu_json()},
+               {"gpus", Json::array()},
+               {"cuda_problem", cuda_problem()}};
   for (int i = 0; i < num_gpus; ++i) json["gpus"].push_back(gpu_json(cuda_device(i)));
   json["cuda_toolkit"] = TESSERA_TOOLKIT;
   json["cuda_runtime"] = cuda_runtime_version();
@@ -137,10 +143,12 @@ std::string doctor_text(const Json& json) {
   std::string text = cpu_text(json["cpu"]);
   for (const Json& gpu : json["gpus"]) text += gpu_text(gpu);
   if (!has_gpu) {
+    const std::string problem = json["cuda_problem"].get<std::string>();
     text += "GPU\n" + line("none", runtime.empty() ? "this build has no CUDA, so no GPU can be used"
-                                                   : "no CUDA device or driver was found");
+                                   : problem.empty() ? "no CUDA device or driver was found"
+                                                     : problem);
   }
-  text += concat("Tessera ", TESSERA_VERSION, "\n");
+  text += concat("Tessera ", kVersion, ", commit ", kCommit, "\n");
   text +=
       line("CUDA toolkit", toolkit.empty() ? "none: built without CUDA" : "built with " + toolkit);
   text += line("CUDA runtime", runtime.empty() ? "none" : runtime);
@@ -166,7 +174,7 @@ void add_doctor(CLI::App& app, int&) {
   flags.toggle("--json", *is_json, "One JSON object instead of text");
   verb->callback([is_json] {
     const Json json = doctor_json();
-    write_out(*is_json ? json.dump(1) + "\n" : doctor_text(json));
+    write_out(*is_json ? json_text(json) : doctor_text(json));
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "apps/eval/accuracy.h"
 #include "apps/eval/tasks.h"
+#include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
@@ -16,8 +17,10 @@
 #include "apps/progress.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
+#include "core/build_info.h"
 #include "core/parallel.h"
 #include "core/text.h"
+#include "engine/fill_options.h"
 
 namespace tessera::apps {
 namespace {
@@ -149,9 +152,9 @@ void print(const EvalResult& result, const EvalOptions& options, const std::stri
   json["seconds"] = rounded(result.seconds);
   json["cpu"] = bench::cpu_name();
   json["threads"] = num_threads();
-  json["commit"] = bench::current_commit();
+  json["commit"] = kCommit;
   json["date"] = bench::current_date();
-  write_out(json.dump(1) + "\n");
+  write_out(json_text(json));
 }
 
 void run(const EvalOptions& options) {
@@ -165,10 +168,11 @@ void run(const EvalOptions& options) {
     questions.resize(static_cast<size_t>(options.limit));
   }
   const std::filesystem::path folder = find_model(options.folder);
-  const std::unique_ptr<Engine> engine = load_engine(
-      folder, scoring_options(engine_options(options.model, model::load_config(folder))));
-  if (engine->tokenizer() == nullptr)
-    throw Error("the model has no tokenizer.json; text needs one");
+  const model::ModelConfig config = model::load_config(folder);
+  const EngineOptions flags = as_usage([&] {
+    return engine::fill_options(scoring_options(engine_options(options.model, config)), config);
+  });
+  const std::unique_ptr<Engine> engine = load_engine(engine::open_model(folder, config, flags));
   const auto num_shots = static_cast<int64_t>(questions.front().shots.size());
   print(evaluate(*engine, questions), options, folder.string(), num_shots, engine->device());
 }

@@ -1,27 +1,10 @@
-// Bytes of weights and caches.
+// Sequences, contexts and the waste of caches.
 // SPDX-License-Identifier: MIT
 #include "apps/fit.h"
 
 #include <algorithm>
 
 namespace tessera::apps {
-
-int64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool is_int8) {
-  const int64_t width = bit_width(dtype) / 8;
-  if (!is_int8) return config.num_parameters() * width;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim;
-  const int64_t layer_codes =
-      qkv_size * config.hidden + config.hidden * q_size + 3 * config.inter * config.hidden;
-  const int64_t layer_outputs = qkv_size + 2 * config.hidden + 2 * config.inter;
-  const int64_t head_codes = config.vocab * config.hidden;
-  const int64_t num_codes = config.num_layers * layer_codes + head_codes;
-  const int64_t num_outputs = config.num_layers * layer_outputs + config.vocab;
-  // A tied head is counted as a parameter once, as the embedding, which stays in `dtype`.
-  const int64_t num_counted = num_codes - (config.has_tied_embeddings ? head_codes : 0);
-  return (config.num_parameters() - num_counted) * width + num_codes +
-         num_outputs * static_cast<int64_t>(sizeof(float));
-}
 
 int64_t sequences_that_fit(int64_t memory_bytes, int64_t weight_bytes, int64_t kv_bytes_per_token,
                            int64_t context, int64_t page_size) {

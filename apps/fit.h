@@ -1,4 +1,4 @@
-// How much memory a model takes, and what fits where.
+// What fits where, beside a model's weights.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,12 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "model/config.h"
-
 namespace tessera::apps {
-
-// Weights in memory: `dtype` throughout, or linear layers as int8 with a scale an output.
-int64_t weight_bytes(const model::ModelConfig& config, DType dtype, bool is_int8);
 
 // What of a memory a model may take: the rest is for activations, the system and other programs.
 inline constexpr double kUsableShare = 0.9;

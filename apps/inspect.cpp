@@ -9,6 +9,7 @@
 
 #include "apps/fit.h"
 #include "apps/inspect_text.h"
+#include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
@@ -16,6 +17,7 @@
 #include "apps/verbs.h"
 #include "core/text.h"
 #include "model/config.h"
+#include "model/memory_needs.h"
 #include "model/safetensors.h"
 #include "tessera/engine/chat_template.h"
 
@@ -97,7 +99,8 @@ Json fit_json(const model::ModelConfig& config) {
   Json rows = Json::array();
   for (const MemoryPlace& place : memory_places()) {
     for (const bool is_int8 : {false, true}) {
-      const int64_t weights = weight_bytes(config, DType::bf16, is_int8);
+      const int64_t weights = weight_bytes(
+          config, DType::bf16, is_int8 ? model::WeightFormat::int8 : model::WeightFormat::plain);
       Json sequences = Json::object();
       for (const int64_t context : contexts_to_show(config.max_positions)) {
         sequences[std::to_string(context)] =
@@ -148,9 +151,9 @@ Json inspect_folder(const fs::path& folder, bool has_table) {
   json["has_chat_template"] = load_chat_settings(folder).template_source.has_value();
   json["files"] = files_json(folder);
   json["tensors"] = tensors_json(tensors, has_table);
-  json["weight_bytes"] = {{"f32", weight_bytes(config, DType::f32, false)},
-                          {"bf16", weight_bytes(config, DType::bf16, false)},
-                          {"int8", weight_bytes(config, DType::bf16, true)}};
+  json["weight_bytes"] = {{"f32", weight_bytes(config, DType::f32, model::WeightFormat::plain)},
+                          {"bf16", weight_bytes(config, DType::bf16, model::WeightFormat::plain)},
+                          {"int8", weight_bytes(config, DType::bf16, model::WeightFormat::int8)}};
   json["kv_cache"] = cache_json(config);
   json["fit"] = fit_json(config);
   return json;
@@ -180,7 +183,7 @@ void add_inspect(CLI::App& app, int&) {
     const bool is_file = fs::path(options->model).extension() == ".safetensors";
     const Json json = is_file ? inspect_file(options->model, options->has_tensors)
                               : inspect_folder(find_model(options->model), options->has_tensors);
-    write_out(options->is_json ? json.dump(1) + "\n" : inspect_text(json));
+    write_out(options->is_json ? json_text(json) : inspect_text(json));
   });
 }
 

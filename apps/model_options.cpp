@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <vector>
 
+#include "apps/field_flags.h"
 #include "apps/options.h"
+#include "apps/output.h"
 #include "apps/progress.h"
 #include "core/parallel.h"
 #include "core/text.h"
@@ -85,6 +87,7 @@ void use_threads(int64_t threads) {
 EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config) {
   use_threads(options.threads);
   EngineOptions made;
+  made.field_names = flag_names();
   made.dtype = parse_dtype(options.dtype);
   made.use_int8_weights = options.weights == "int8";
   made.kv_type = parse_kv_type(options.kv);
@@ -98,7 +101,11 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   }
   made.step_timeout_s = options.step_timeout;
   if (options.device == "auto") {
-    made.device = engine::choose_device(config, made);
+    const engine::DeviceChoice choice = engine::choose_device(config, made);
+    made.device = choice.device;
+    if (!choice.why_no_gpu.empty()) {
+      write_note(concat("tessera: running on the CPU: ", choice.why_no_gpu, "\n"));
+    }
   } else {
     made.device = parse_device(options.device);
     engine::check_device(config, made);
@@ -152,10 +159,10 @@ fs::path find_model(const std::string& given) {
                      " checkpoint, with config.json, tokenizer.json and safetensors in it"));
 }
 
-std::unique_ptr<Engine> load_engine(const fs::path& folder, EngineOptions options) {
+std::unique_ptr<Engine> load_engine(engine::OpenModel opened) {
   Progress progress("loading");
-  options.on_load = [&](int64_t done, int64_t total) { progress.show(done, total); };
-  return Engine::load(folder, options);
+  opened.options.on_load = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  return engine::load(std::move(opened));
 }
 
 }  // namespace tessera::apps

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/make_engine.h"
 #include "model/config.h"
 #include "tessera/engine/engine.h"
 
@@ -46,7 +47,7 @@ std::filesystem::path find_model(const std::string& given);
 // models/tessera-13m above the executable, in the source tree or here; empty where it is nowhere.
 std::filesystem::path bundled_model();
 
-// Loads with a progress bar, where a terminal watches.
-std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, EngineOptions options);
+// The weights of a model, with a progress bar where a terminal watches.
+std::unique_ptr<Engine> load_engine(engine::OpenModel opened);
 
 }  // namespace tessera::apps

@@ -6,7 +6,6 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <cmath>
 #include <limits>
 
 #include "core/text.h"
@@ -35,24 +34,23 @@ std::string verb_prefix(const CLI::App& verb) {
   return verb_prefix(*verb.get_parent()) + env_word(verb.get_name()) + "_";
 }
 
-CLI::Validator quantity_validator() {
-  return {[](std::string& text) -> std::string {
-            const std::optional<int64_t> value = parse_quantity(text);
-            if (!value) return concat("'", text, "' is not a count such as 512, 32K or 2G");
-            text = std::to_string(*value);
-            return {};
-          },
-          ""};
-}
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-}  // namespace
-
-std::optional<int64_t> parse_quantity(std::string_view text) {
-  double number = 0;
-  const auto [rest, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (error != std::errc{} || !std::isfinite(number) || number < 0) return std::nullopt;
-  std::string unit(rest, text.data() + text.size());
+// As parse_quantity; what is too large is kLargest + 1.
+std::optional<uint64_t> read_quantity(std::string_view text) {
+  constexpr uint64_t kTooLarge = uint64_t{1} << 63;
+  size_t end = text.find_first_not_of("0123456789.");
+  if (end == std::string_view::npos) end = text.size();
+  std::string digits(text.substr(0, end));
+  std::string unit(text.substr(end));
+  // Digits behind the point are taken as digits, and divided away at the end: exactly, or not.
+  const size_t point = digits.find('.');
+  size_t num_decimals = 0;
+  if (point != std::string::npos) {
+    num_decimals = digits.size() - point - 1;
+    digits.erase(point, 1);
+  }
+  if (digits.empty() || digits.find('.') != std::string::npos) return std::nullopt;
   std::ranges::transform(unit, unit.begin(), [](unsigned char letter) {
     return static_cast<char>(std::toupper(letter));
   });
@@ -62,14 +60,64 @@ std::optional<int64_t> parse_quantity(std::string_view text) {
   } else if (unit.ends_with("B")) {
     unit.resize(unit.size() - 1);
   }
+  int shift = 0;
   if (!unit.empty()) {
     const size_t power = std::string_view("KMGT").find(unit);
     if (unit.size() != 1 || power == std::string_view::npos) return std::nullopt;
-    number = std::ldexp(number, 10 * (static_cast<int>(power) + 1));
+    shift = 10 * (static_cast<int>(power) + 1);
   }
-  if (number != std::floor(number) || number >= 0x1p63) return std::nullopt;
-  return static_cast<int64_t>(number);
+  unsigned __int128 value = 0;
+  for (const char digit : digits) {
+    value = value * 10 + static_cast<unsigned>(digit - '0');
+    if (value >> 80 != 0) return kTooLarge;  // with a shift of 40 and three digits to spare
+  }
+  value <<= shift;
+  for (size_t i = 0; i < num_decimals; ++i) {
+    if (value % 10 != 0) return std::nullopt;
+    value /= 10;
+  }
+  return value >= kTooLarge ? kTooLarge : static_cast<uint64_t>(value);
 }
+
+CLI::Validator quantity_validator() {
+  return {[](std::string& text) -> std::string {
+            const std::optional<uint64_t> value = read_quantity(text);
+            if (!value) return concat("'", text, "' is not a count such as 512, 32K or 2G");
+            if (*value > static_cast<uint64_t>(kLargest)) {
+              return concat("'", text, "' is too large; the most is ", kLargest, ", 2^63 - 1");
+            }
+            text = std::to_string(*value);
+            return {};
+          },
+          ""};
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_quantity(std::string_view text) {
+  const std::optional<uint64_t> value = read_quantity(text);
+  if (!value || *value > static_cast<uint64_t>(kLargest)) return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
+template <class T>
+std::string number_problem(std::string_view text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const char* const kind = std::is_integral_v<T> ? "a whole number" : "a number";
+  if (error == std::errc::result_out_of_range && rest == end) {
+    return concat("'", text, "' is too large or too small; give ", kind, " from ",
+                  std::numeric_limits<T>::lowest(), " to ", std::numeric_limits<T>::max());
+  }
+  if (error == std::errc{} && rest == end && !text.empty()) return {};
+  return concat("'", text, "' is not ", kind);
+}
+
+template std::string number_problem<int>(std::string_view);
+template std::string number_problem<int64_t>(std::string_view);
+template std::string number_problem<float>(std::string_view);
+template std::string number_problem<double>(std::string_view);
 
 CLI::Option* FlagSet::finish(CLI::Option* option, const char* type) {
   option->group(group_);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,26 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+// What `check` returns. What it refuses of values that flags have set is a wrong command line.
+template <class Check>
+auto as_usage(Check&& check) {
+  try {
+    return check();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
 // "32K" is 32768 and "1.5G" is 1610612736: K, M, G and T are powers of 1024, and B or iB may
-// follow. None where the text is no such number, is negative, or does not fit.
+// follow. None where the text is no such number, is negative, or is 2^63 or more.
 std::optional<int64_t> parse_quantity(std::string_view text);
+
+// What is wrong with the text of a number, whole or not, of a flag; empty: nothing. All of the text
+// must be the number, and the number must fit into T: nothing is clamped, and nothing is not 0.
+template <class T>
+std::string number_problem(std::string_view text);
 
 // Groups whose name begins so are left out of -h and shown by --help-all.
 inline constexpr std::string_view kAdvanced = "Advanced";
@@ -33,7 +51,11 @@ class FlagSet {
 
   template <class T>
   CLI::Option* value(const char* names, T& target, const char* type, const char* help) {
-    return finish(verb_.add_option(names, target, help)->capture_default_str(), type);
+    CLI::Option* option = verb_.add_option(names, target, help)->capture_default_str();
+    if constexpr (std::is_arithmetic_v<T>) {
+      option->check(CLI::Validator([](std::string& text) { return number_problem<T>(text); }, ""));
+    }
+    return finish(option, type);
   }
   // An integer that may be written 32K or 2G.
   CLI::Option* quantity(const char* names, int64_t& target, const char* type, const char* help);

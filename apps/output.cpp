@@ -23,6 +23,23 @@ void write_out(std::string_view text) {
   throw Error(concat("the output could not be written: ", std::strerror(errno)));
 }
 
+OutputStream::OutputStream() : std::ostream(nullptr) {
+  rdbuf(&buffer_);
+  exceptions(std::ios::badbit);  // what write_out throws comes through
+}
+
+std::streamsize OutputStream::Buffer::xsputn(const char* text, std::streamsize size) {
+  write_out({text, static_cast<size_t>(size)});
+  return size;
+}
+
+OutputStream::Buffer::int_type OutputStream::Buffer::overflow(int_type letter) {
+  if (letter == traits_type::eof()) return 0;
+  const char text = traits_type::to_char_type(letter);
+  write_out({&text, 1});
+  return letter;
+}
+
 void write_note(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 bool is_out_terminal() { return isatty(STDOUT_FILENO) == 1; }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
+#include <streambuf>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,18 @@ struct OutputClosed {};
 
 // Writes and flushes. Throws OutputClosed for a closed pipe, Error for a full disk.
 void write_out(std::string_view text);
+// A stream to standard output that writes as write_out does, and throws what it throws.
+class OutputStream : public std::ostream {
+ public:
+  OutputStream();
+
+ private:
+  struct Buffer : std::streambuf {
+    std::streamsize xsputn(const char* text, std::streamsize size) override;
+    int_type overflow(int_type letter) override;
+  };
+  Buffer buffer_;
+};
 // To standard error, whatever becomes of it.
 void write_note(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
@@ -16,8 +17,10 @@
 #include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
+#include "core/build_info.h"
 #include "core/parallel.h"
 #include "core/text.h"
+#include "engine/fill_options.h"
 
 namespace tessera::apps {
 namespace {
@@ -90,28 +93,26 @@ void print(const PerplexityResult& result, const PerplexityOptions& options,
                                        {"tokens_per_second", rounded(result.rate())},
                                        {"cpu", bench::cpu_name()},
                                        {"threads", num_threads()},
-                                       {"commit", bench::current_commit()},
+                                       {"commit", kCommit},
                                        {"date", bench::current_date()}};
-  write_out(json.dump(1) + "\n");
+  write_out(json_text(json));
 }
 
 void run(const PerplexityOptions& options) {
   if (options.text.empty()) throw UsageError("no text was given; name a file with --text FILE");
   const std::filesystem::path folder = find_model(options.folder);
   const std::string text = drop_separators(read_text_file(options.text));
-  EngineOptions engine_flags =
-      scoring_options(engine_options(options.model, model::load_config(folder)));
-  engine_flags.use_prefix_cache = false;  // no window begins like another
-  const std::unique_ptr<Engine> engine = load_engine(folder, engine_flags);
-  if (engine->tokenizer() == nullptr)
-    throw Error("the model has no tokenizer.json; text needs one");
-  if (options.window > engine->max_context()) {
+  const model::ModelConfig config = model::load_config(folder);
+  EngineOptions flags = scoring_options(engine_options(options.model, config));
+  flags.use_prefix_cache = false;  // no window begins like another
+  flags = as_usage([&] { return engine::fill_options(flags, config); });
+  if (options.window > flags.max_context) {
     throw UsageError(concat("--window is ", options.window, "; this model's context takes at most ",
-                            engine->max_context()));
+                            flags.max_context));
   }
-  const std::vector<int32_t> tokens = engine->tokenizer()->encode(text);
-  std::vector<ScoreJob> windows =
-      cut_windows(tokens, engine->tokenizer()->prefix(), options.window);
+  engine::OpenModel opened = engine::open_model(folder, config, flags);
+  const std::vector<int32_t> tokens = opened.tokenizer.encode(text);
+  std::vector<ScoreJob> windows = cut_windows(tokens, opened.tokenizer.prefix(), options.window);
   if (windows.empty()) {
     throw Error(concat(options.text, " has ", tokens.size(), " tokens, which fill no window of ",
                        options.window, "; give a longer text or a smaller --window"));
@@ -119,6 +120,7 @@ void run(const PerplexityOptions& options) {
   if (options.limit > 0 && options.limit < static_cast<int64_t>(windows.size())) {
     windows.resize(static_cast<size_t>(options.limit));
   }
+  const std::unique_ptr<Engine> engine = load_engine(std::move(opened));
   print(measure(*engine, windows), options, folder.string(), engine->device());
 }
 

@@ -26,8 +26,10 @@ std::vector<ScoreJob> cut_windows(std::span<const int32_t> tokens,
                                   const std::vector<int32_t>& prefix, int64_t window) {
   const auto num_prefix = static_cast<int64_t>(prefix.size());
   const int64_t num_taken = window - num_prefix;
-  if (num_taken < 1 || window < 2) {
-    throw UsageError(concat("--window is ", window, "; it must be at least ", num_prefix + 2));
+  // One token to predict, and at least one before it.
+  const int64_t least = std::max<int64_t>(2, num_prefix + 1);
+  if (window < least) {
+    throw UsageError(concat("--window is ", window, "; it must be at least ", least));
   }
   std::vector<ScoreJob> windows;
   for (size_t begin = 0; begin + static_cast<size_t>(num_taken) <= tokens.size();

@@ -18,6 +18,14 @@ const Tokenizer& tokenizer_of(const Engine& engine) {
   return *engine.tokenizer();
 }
 
+// Tokenizers without bytes pass over letters they have no token for. A prompt of nothing else would
+// be answered as if it had been empty.
+void expect_covered(std::string_view text, std::span<const int32_t> tokens) {
+  if (text.empty() || !tokens.empty()) return;
+  throw UsageError(concat("the model's tokenizer has no token for anything in the prompt of ",
+                          text.size(), " bytes; write it in letters the model knows"));
+}
+
 }  // namespace
 
 PromptMaker::PromptMaker(const Engine& engine, const std::filesystem::path& folder)
@@ -32,6 +40,7 @@ std::vector<int32_t> PromptMaker::continuation(std::string_view text, bool has_s
   std::vector<int32_t> tokens = tokenizer_.prefix();
   const TextPart part = {.text = std::string(text), .is_control = has_special};
   const std::vector<int32_t> rest = tokenizer_.encode(std::span(&part, 1));
+  expect_covered(text, rest);
   tokens.insert(tokens.end(), rest.begin(), rest.end());
   if (tokens.empty()) throw UsageError("the prompt is empty, and this model needs one");
   return tokens;
@@ -42,6 +51,9 @@ std::vector<int32_t> PromptMaker::chat(std::span<const ChatMessage> messages) co
     throw UsageError(
         "the model has no chat template; leave out --chat and --system to continue "
         "plain text");
+  }
+  if (!messages.empty()) {
+    expect_covered(messages.back().content, tokenizer_.encode(messages.back().content));
   }
   const ChatOptions options = {.bos_token = settings_.bos_token, .eos_token = settings_.eos_token};
   return tokenizer_.encode(template_->render(messages, options));

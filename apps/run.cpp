@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,14 +9,18 @@
 #include "apps/chat.h"
 #include "apps/generate.h"
 #include "apps/interrupt.h"
+#include "apps/json_text.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/prompt.h"
 #include "apps/sampling_options.h"
+#include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "core/parallel.h"
 #include "core/text.h"
+#include "engine/check_request.h"
+#include "engine/fill_options.h"
 
 namespace tessera::apps {
 namespace {
@@ -26,12 +28,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
+// A byte for every token of the longest context there can be.
+constexpr size_t kMaxPromptBytes = model::kMaxPositions;
 
 struct RunOptions {
   ModelOptions model;
   SamplingOptions sampling;
   std::vector<std::string> positionals;
   std::string prompt;
+  bool has_prompt = false;  // an empty one is one too
   std::string system;
   int chat = 0;  // 1: asked for, -1: refused, 0: where the model has a template
   bool has_special = false;
@@ -87,14 +92,7 @@ std::string report_json(const Generation& made, const Request& request, const En
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
                     {"activation_bytes", metrics.activation_bytes}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-// The text of standard input, its last line end left out: `echo hello | tessera run`.
-std::string read_input() {
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return json_text(json, -1);
 }
 
 int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {
@@ -119,9 +117,32 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 
+// The prompt in tokens, or what is wrong with it and with the chat template.
+std::vector<int32_t> make_prompt(const PromptMaker& prompts, const RunOptions& options,
+                                 const std::string& text, bool is_chat) {
+  if (!is_chat) return prompts.continuation(text, options.has_special);
+  Conversation conversation(options.system);
+  conversation.ask(text);
+  return prompts.chat(conversation.messages());
+}
+
+// Memory for this one request and no more.
+EngineOptions engine_options_of(const RunOptions& options, const Request& request,
+                                const model::ModelConfig& config) {
+  EngineOptions made = engine_options(options.model, config);
+  made.max_batch = std::clamp(std::max(request.num_outputs, request.beam_width), 1,
+                              std::max(engine::kMaxOutputs, engine::kMaxBeams));
+  return as_usage([&] {
+    EngineOptions filled = engine::fill_options(made, config);
+    engine::check_settings(request,
+                           engine::capacity_of(filled, config.vocab, /*has_tokenizer=*/true));
+    return filled;
+  });
+}
+
 int run(const RunOptions& options) {
   RunArguments arguments = read_run_arguments(options.positionals);
-  if (!options.prompt.empty()) {
+  if (options.has_prompt) {
     if (arguments.prompt) throw UsageError("a PROMPT and --prompt were given; give one of them");
     arguments.prompt = options.prompt;
   }
@@ -131,33 +152,29 @@ int run(const RunOptions& options) {
   if (is_interactive && options.is_json) {
     throw UsageError("--json needs a prompt: give it after the model, or pipe it in");
   }
-  if (!arguments.prompt && !is_interactive) arguments.prompt = read_input();
-  EngineOptions engine_flags = engine_options(options.model, model::load_config(folder));
-  // Memory for this one request and no more.
-  engine_flags.max_batch =
-      std::max({int64_t{1}, options.sampling.num_outputs, options.sampling.beam});
-  const std::unique_ptr<Engine> engine = load_engine(folder, engine_flags);
-  const PromptMaker prompts(*engine, folder);
-  const bool is_chat =
-      options.chat == 0 ? prompts.has_template() || !options.system.empty() : options.chat > 0;
-  if (is_interactive) {
+  const model::ModelConfig config = model::load_config(folder);
+  const EngineOptions engine_flags = engine_options_of(options, request, config);
+  if (!arguments.prompt && !is_interactive) arguments.prompt = read_input(kMaxPromptBytes);
+
+  engine::OpenModel opened = engine::open_model(folder, config, engine_flags);
+  bool is_chat = options.chat > 0;
+  {
+    const PromptMaker prompts(opened.tokenizer, load_chat_settings(folder));
+    if (options.chat == 0) is_chat = prompts.has_template() || !options.system.empty();
     if (is_chat && !prompts.has_template()) prompts.chat({});  // refuses, with what to do
-    run_chat(*engine, prompts,
-             {.request = std::move(request),
-              .system = options.system,
-              .uses_template = is_chat,
-              .has_special = options.has_special});
-    return 0;
+    if (!is_interactive) {
+      request.prompt = make_prompt(prompts, options, *arguments.prompt, is_chat);
+      fit_to_context(request, opened.options.max_context);
+    }
   }
-  if (is_chat) {
-    Conversation conversation(options.system);
-    conversation.ask(*arguments.prompt);
-    request.prompt = prompts.chat(conversation.messages());
-  } else {
-    request.prompt = prompts.continuation(*arguments.prompt, options.has_special);
-  }
-  fit_to_context(request, engine->max_context());
-  return answer(*engine, std::move(request), options, folder.string());
+  const std::unique_ptr<Engine> engine = load_engine(std::move(opened));
+  if (!is_interactive) return answer(*engine, std::move(request), options, folder.string());
+  run_chat(*engine, PromptMaker(*engine, folder),
+           {.request = std::move(request),
+            .system = options.system,
+            .uses_template = is_chat,
+            .has_special = options.has_special});
+  return 0;
 }
 
 }  // namespace
@@ -182,6 +199,7 @@ void add_run(CLI::App& app, int& exit_status) {
       const CLI::Option* option = verb->get_option(place);
       if (option->count() > 0) options->positionals.push_back(option->results().front());
     }
+    options->has_prompt = verb->get_option("--prompt")->count() > 0;
     exit_status = run(*options);
   });
 }

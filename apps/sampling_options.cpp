@@ -35,7 +35,7 @@ void add_sampling_flags(CLI::App& verb, SamplingOptions& options) {
   main.value("-t,--temperature", params.temperature, "X", "0: always the most probable token");
   main.value("--top-k", params.top_k, "N", "Keep the N most probable; 0: all");
   main.value("--top-p", params.top_p, "X", "Keep the fewest that reach probability X");
-  main.value("--seed", options.seed, "N", "The same seed gives the same text");
+  main.value("--seed", options.seed, "N", "The same seed gives the same text; 0 to 2^64-1");
   // One value an occurrence: a flag that took several would swallow the prompt after it.
   main.value("--stop", options.stop, "TEXT", "End at this text; may be repeated")
       ->expected(1)

@@ -73,4 +73,22 @@ std::string read_text_file(const std::filesystem::path& path) {
   return text;
 }
 
+std::string read_input(size_t most) {
+  std::string text;
+  std::array<char, 1 << 16> buffer{};
+  while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), stdin)) {
+    text.append(buffer.data(), count);
+    if (text.size() > most) {
+      throw Error(concat("standard input has more than ", most,
+                         " bytes, which no context has room for; give a shorter prompt"));
+    }
+  }
+  if (std::ferror(stdin) != 0) {
+    throw Error(concat("standard input could not be read: ", std::strerror(errno),
+                       "; give a prompt after the model, or pipe one in"));
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 }  // namespace tessera::apps

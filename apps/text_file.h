@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -10,5 +11,9 @@ namespace tessera::apps {
 // The whole file. Names ending in .bz2, .xz and .gz are unpacked by bzip2, xz and gzip, which must
 // be installed. Refuses what cannot be read, saying why.
 std::string read_text_file(const std::filesystem::path& path);
+
+// All of standard input without its last line end: `echo hello | tessera run`. Refuses more than
+// `most` bytes as soon as they have come, and input that cannot be read, saying why.
+std::string read_input(size_t most);
 
 }  // namespace tessera::apps

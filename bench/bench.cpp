@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "bench/host_cost.h"
 #include "bench/instance.h"
 #include "bench/power.h"
+#include "bench/result_file.h"
 #include "bench/verify.h"
+#include "core/build_info.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 
@@ -48,6 +51,8 @@ class Bench {
 
   int run() {
     check_names();
+    std::optional<ResultFile> file;
+    if (!options_.json_path.empty()) file.emplace(options_.json_path);
     report_.machine = describe_machine(device_);
     report_.ceilings = measure_ceilings(device_);
     print_header(report_, out_);
@@ -65,7 +70,7 @@ class Bench {
       out_ << num_skipped_ << " shapes over the size limit "
            << (device_.is_cpu() ? "of the CPU bench" : "of --small") << " were left out\n";
     }
-    if (!options_.json_path.empty()) write_json(report_, options_.json_path);
+    if (file) file->write(report_json(report_));
     if (num_failed_ > 0) out_ << num_failed_ << " problems failed; see above\n";
     return num_failed_;
   }
@@ -342,7 +347,7 @@ Device bench_device(bool use_cpu) {
 
 Machine describe_machine(Device device) {
   Machine machine;
-  machine.commit = current_commit();
+  machine.commit = kCommit;
   machine.date = current_date();
   machine.cuda = cuda_runtime_version();
   if (machine.cuda.empty()) machine.cuda = "none";

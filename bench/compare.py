@@ -248,7 +248,8 @@ def main():
                   f"{best / us['tessera']:7.2f}", flush=True)
             rows.append({"op": op, "workload": workload, "dtype": dtype, "shape": shape, "us": us})
     if options.json:
-        header = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        header = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
+                  "commit": tessera.__commit__}
         options.json.write_text(json.dumps({**header, "results": rows}, indent=1) + "\n")
     if options.merge:
         merge(options.merge, rows, options.row)

@@ -197,14 +197,13 @@ def output_of(*command):
 
 
 def machine():
-    commit = os.environ.get("TESSERA_COMMIT") or output_of("git", "rev-parse", "--short=12", "HEAD")
     return {
         "gpu": torch.cuda.get_device_name(),
         "driver": output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "cuda": tessera.cuda_version(),
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
-        "commit": commit,
+        "commit": tessera.__commit__,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "clocks": {"sm_mhz": None, "memory_mhz": None},
         "ceilings": {"read_tbs": None, "copy_tbs": None, "bf16_tflops": None},

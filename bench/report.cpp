@@ -70,18 +70,6 @@ std::string cell(double value, const char* format) {
 
 }  // namespace
 
-std::string current_commit() {
-  if (const char* set = std::getenv("TESSERA_COMMIT"); set != nullptr && *set != '\0') return set;
-  std::string commit;
-  if (FILE* git = popen("git rev-parse --short=12 HEAD 2>/dev/null", "r")) {
-    std::array<char, 64> line{};
-    if (std::fgets(line.data(), line.size(), git) != nullptr) commit = line.data();
-    pclose(git);
-  }
-  while (!commit.empty() && commit.back() == '\n') commit.pop_back();
-  return commit.empty() ? "unknown" : commit;
-}
-
 std::string current_date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -103,7 +91,7 @@ std::string cpu_name() {
 
 std::string simd_name() { return std::string(cpu::name(cpu::simd_levels().back())); }
 
-void write_json(const Report& report, const std::string& path) {
+std::string report_json(const Report& report) {
   Json json;
   json["gpu"] = report.machine.gpu;
   json["driver"] = report.machine.driver;
@@ -132,9 +120,7 @@ void write_json(const Report& report, const std::string& path) {
                                {"calls_per_second_per_watt", or_null(r.calls_per_second_per_watt)},
                                {"peers", peers_json(r.peer)}});
   }
-  std::ofstream file(path);
-  file << json.dump(1) << "\n";
-  if (!file.flush()) fail(concat("bench: could not write ", path));
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string list_workloads(std::string_view family) {

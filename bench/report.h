@@ -57,15 +57,14 @@ struct Report {
   std::vector<Result> results;
 };
 
-// TESSERA_COMMIT if set, else what git says here, else "unknown".
-std::string current_commit();
 std::string current_date();
 std::string cpu_name();
 // The instruction set that the CPU's vector code runs with: "baseline", "avx2" or "avx512".
 std::string simd_name();
 
-void write_json(const Report& report, const std::string& path);
-// "row|shape" -> microseconds, of a file written by write_json.
+// The text of a results file.
+std::string report_json(const Report& report);
+// "row|shape" -> microseconds, of a file of such text.
 std::map<std::string, double> read_times(const std::string& path);
 std::string time_key(const std::string& row, const Shape& shape);
 

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "bench/bench.h"
+#include "core/build_info.h"
 #include "core/text.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
@@ -53,6 +54,7 @@ int run_program(const Program& program, int argc, char** argv) {
   app.add_option("--size", options.size, program.size_help)->check(CLI::Range(256, 32768));
   app.add_option("--step", options.step, "only this step");
   app.add_option("--json", options.json_path, "where --time writes its results");
+  app.set_version_flag("--version", kCommit);  // for tools/ladder_ncu.sh
   CLI11_PARSE(app, argc, argv);
   try {
     return run_mode(program, options);

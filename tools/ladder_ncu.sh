@@ -38,5 +38,6 @@ for step in $("$binary" --list | cut -d' ' -f1); do
     status=1
   fi
 done
-"$python" -B tools/render_ladder.py --gather "$work" --size "$size" --json "$json" || status=1
+"$python" -B tools/render_ladder.py --gather "$work" --size "$size" \
+  --commit "$("$binary" --version)" --json "$json" || status=1
 exit $status

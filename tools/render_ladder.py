@@ -17,9 +17,7 @@ render_ladder.py --gather DIR --size N --json FILE    ncu's NN_*.csv of DIR into
 import argparse
 import csv
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -321,19 +319,11 @@ def gather_csv(path):
     return {metric: longest.get(metric) for metric in METRICS}
 
 
-def current_commit():
-    if os.environ.get("TESSERA_COMMIT"):
-        return os.environ["TESSERA_COMMIT"]
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def gather(folder, size):
+def gather(folder, size, commit):
     paths = sorted(folder.glob("[0-9][0-9]_*.csv"))
     if not paths:
         raise SystemExit(f"render_ladder: {folder} has no NN_*.csv")
-    return {"commit": current_commit(), "size": size,
+    return {"commit": commit, "size": size,
             "steps": {path.stem: gather_csv(path) for path in paths}}
 
 
@@ -343,6 +333,7 @@ def main():
     parser.add_argument("--metrics", action="store_true", help="print what to ask ncu for")
     parser.add_argument("--gather", type=Path, metavar="DIR", help="read ncu's CSV files")
     parser.add_argument("--size", type=int, default=4096, help="the size that was profiled")
+    parser.add_argument("--commit", default="unknown", help="of the binary that was profiled")
     parser.add_argument("--json", type=Path, help="where --gather writes")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args()
@@ -350,7 +341,8 @@ def main():
         print(",".join(METRICS))
         return 0
     if options.gather:
-        options.json.write_text(json.dumps(gather(options.gather, options.size), indent=1) + "\n")
+        found = gather(options.gather, options.size, options.commit)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
         return 0
     stale = 0
     wanted = [item for ladder in LADDERS for item in render(options.root, ladder).items()]

@@ -39,8 +39,11 @@ const char* tessera_last_error(void);
 /* Where in the library's source it was raised, "gemm.cpp:31"; "" where that is not known. */
 const char* tessera_last_error_where(void);
 
-int tessera_abi_version(void);          /* TESSERA_ABI_VERSION of the library that was loaded */
-const char* tessera_version(void);      /* "0.1.0" */
+int tessera_abi_version(void);     /* TESSERA_ABI_VERSION of the library that was loaded */
+const char* tessera_version(void); /* "0.1.0" */
+/* The commit the library was built from, "-dirty" behind it if tracked files had been changed;
+   "unknown" if the build could not tell. */
+const char* tessera_commit(void);
 const char* tessera_cuda_version(void); /* "13.0", the runtime linked in; "" without CUDA */
 
 /* tessera/ops/norm.h */

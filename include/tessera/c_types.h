@@ -7,7 +7,7 @@
 typedef enum TesseraStatus {
   TESSERA_OK = 0,
   TESSERA_ERROR = 1,          /* refused or failed: the message shows the values and the remedy */
-  TESSERA_OUT_OF_MEMORY = 2,  /* host memory */
+  TESSERA_OUT_OF_MEMORY = 2,  /* of the host, or of a GPU */
   TESSERA_INTERNAL_ERROR = 3, /* an exception that is not Tessera's own */
   TESSERA_NOT_SUPPORTED = 4   /* the answer "no" to a call with TesseraContext.check_only */
 } TesseraStatus;

@@ -27,6 +27,7 @@ from ._info import DeviceInfo, Row, cuda_version, device_info, num_cuda_devices,
 from ._kv_cache import kv_append, kv_copy_pages, kv_gather
 from ._library import Error, NotSupported
 from ._library import path as library_path
+from ._library import commit as __commit__
 from ._library import version as __version__
 from ._norm import layer_norm, rms_norm
 from ._quantize import dequantize, quantize
@@ -34,6 +35,7 @@ from ._reduce import argmax, reduce
 from ._rope import make_rope_table, rope
 
 __all__ = [
+    "__commit__",
     "__version__",
     "DeviceInfo",
     "Error",

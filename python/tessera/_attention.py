@@ -3,7 +3,7 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, make_struct_op, shape_of
+from ._call import dtype_of, empty, make_struct_op, shape_of, whole
 from ._dtypes import CODES, canonical, code_of
 from ._library import AttentionArgs, Error
 
@@ -27,6 +27,8 @@ def _bounds(causal, window):
     """(left, right) of the mask, -1 for none."""
     try:
         left, right = (-1 if n is None else int(n) for n in (window or (None, None)))
+        for count in (left, right):
+            whole(count, "attention_prefill: window", low=-(2**63))
     except (TypeError, ValueError):
         raise Error(
             f"attention_prefill: window is {window!r}; want (left, right), counts of keys before "
@@ -51,7 +53,7 @@ def _out_dtype(q, format, dtype):
     """The canonical name of the type attention makes: q's, or bf16 of codes."""
     if dtype is not None:
         return canonical(dtype, "attention_prefill: dtype")
-    name = canonical(q.dtype, "attention_prefill: dtype of q")
+    name = dtype_of("attention_prefill", "q", q)
     return "bf16" if name == "e4m3" or format == CODES["e4m3"] else name
 
 
@@ -111,7 +113,8 @@ def attention_prefill(
     if lse is None and return_lse:
         shape = _lse_shape(shape_of("attention_prefill", "q", q))
         lse = empty("attention_prefill", q, shape, "f32", "lse")
-    numbers = (dropout_seed, dropout_rate, scale or 0.0, softcap or 0.0, code)
+    seed = whole(dropout_seed, "attention_prefill: dropout_seed", high=2**64 - 1)
+    numbers = (seed, dropout_rate, scale or 0.0, softcap or 0.0, code)
     scalars = _scalars(left, right, *numbers, bool(sums_in_float))
     tensors = (q, k, v, out, lse, intervals, sinks, alibi_slopes, q_starts, kv_starts, kv_lens)
     tensors += (k_page_table, v_page_table, q_scale, k_scale, v_scale)

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: MIT
 """The path every operation takes, kept short: it is most of what a small call costs."""
 
+import operator
 import threading
 from contextlib import contextmanager
 from ctypes import addressof, byref, c_void_p, sizeof
 
 from . import _dlpack
+from ._dtypes import canonical
 from ._library import Context, Error, NotSupported, lib, raise_error
 from ._objects import as_object, on_objects
 
@@ -115,6 +117,8 @@ def using(*, row=None, batch_invariant=None, stream=None):
     """
     fields = dict(_options.current or {})
     if row is not None:
+        if not isinstance(row, str):
+            raise Error(f"using: row is a {type(row).__name__}; want a name from rows()")
         fields["row"] = row.encode()
     if batch_invariant is not None:
         fields["batch_invariant"] = int(batch_invariant)
@@ -152,12 +156,33 @@ def names_stream():
     return "stream" in (_options.current or {})
 
 
-def shape_of(op, name, tensor):
-    """As a tuple, or the words for what has none."""
+def shape_of(op, name, tensor, *, least_rank=0):
+    """As a tuple of at least `least_rank` sizes, or the words for what has none."""
     shape = getattr(tensor, "shape", None)
     if shape is None:
         raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor")
+    if len(shape) < least_rank:
+        raise Error(f"{op}: {name} has {len(shape)} axes; want at least {least_rank}")
     return tuple(shape)
+
+
+def dtype_of(op, name, tensor):
+    """The canonical name of a tensor's dtype, or the words for what has none."""
+    dtype = getattr(tensor, "dtype", None)
+    if dtype is None:
+        raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor")
+    return canonical(dtype, f"{op}: dtype of {name}")
+
+
+def whole(value, what, low=0, high=2**63 - 1):
+    """An integer within its bounds; ctypes would take any other modulo a power of two."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise Error(f"{what} is {value!r}; want a whole number") from None
+    if not low <= value <= high:
+        raise Error(f"{what} is {value}; want {low} to {high}")
+    return value
 
 
 def _framework_of_first(op, tensor):

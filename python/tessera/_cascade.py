@@ -3,9 +3,9 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, empty_like, make_struct_op, names_stream, shape_of
+from ._call import dtype_of, empty, empty_like, make_struct_op, names_stream, shape_of, whole
 from ._decode import _lse_shape
-from ._dtypes import canonical, code_of
+from ._dtypes import code_of
 from ._library import CascadeAttentionArgs, Error, MergeAttentionArgs
 
 _attention_merge = make_struct_op("attention_merge", MergeAttentionArgs, "out lse")
@@ -39,7 +39,7 @@ def attention_merge(parts, part_lses, *, out=None, lse=None, return_lse=False):
     """
     if out is None:
         shape = shape_of("attention_merge", "parts", parts)[1:]
-        dtype = canonical(parts.dtype, "attention_merge: dtype of parts")
+        dtype = dtype_of("attention_merge", "parts", parts)
         out = empty("attention_merge", parts, shape, dtype)
     if lse is None and return_lse:
         shape = shape_of("attention_merge", "part_lses", part_lses)[1:]
@@ -60,7 +60,7 @@ def _scratch(q, piece_lens, parts, part_lses):
     num_pieces = sum(shape_of("attention_cascade", "piece_lens", piece_lens)[:1])
     shape = (num_pieces + 1, *shape_of("attention_cascade", "q", q))
     if parts is None:
-        dtype = canonical(q.dtype, "attention_cascade: dtype of q")
+        dtype = dtype_of("attention_cascade", "q", q)
         parts = empty("attention_cascade", q, shape, dtype, "parts")
     if part_lses is None:
         part_lses = empty("attention_cascade", q, shape[:-1], "f32", "part_lses")
@@ -124,7 +124,8 @@ def attention_cascade(
     parts, part_lses = _scratch(q, piece_lens, parts, part_lses)
     k_code = code_of(k_format, "attention_cascade: k_format")
     v_code = code_of(v_format, "attention_cascade: v_format")
-    scalars = _scalars(longest or 0, scale or 0.0, softcap or 0.0, k_code, v_code)
+    longest = whole(longest or 0, "attention_cascade: longest", low=-(2**63))
+    scalars = _scalars(longest, scale or 0.0, softcap or 0.0, k_code, v_code)
     tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
     tensors += (lse, sinks, tree, blocks, num_blocks, keys, num_keys, shared_k_pages)
     tensors += (shared_v_pages, shared_page_table, piece_lens, parts, part_lses)

@@ -3,7 +3,7 @@
 import ctypes
 from functools import lru_cache
 
-from ._call import empty, empty_like, make_struct_op, shape_of
+from ._call import empty, empty_like, make_struct_op, shape_of, whole
 from ._dtypes import code_of
 from ._library import DecodeAttentionArgs
 
@@ -84,8 +84,9 @@ def attention_decode(
         lse = empty("attention_decode", q, shape, "f32", "lse")
     k_code = code_of(k_format, "attention_decode: k_format")
     v_code = code_of(v_format, "attention_decode: v_format")
-    hints = (longest or 0, bool(shares_pages))
-    scalars = _scalars(window or 0, *hints, scale or 0.0, softcap or 0.0, k_code, v_code)
+    hints = (whole(longest or 0, "attention_decode: longest", low=-(2**63)), bool(shares_pages))
+    window = whole(window or 0, "attention_decode: window", low=-(2**63))
+    scalars = _scalars(window, *hints, scale or 0.0, softcap or 0.0, k_code, v_code)
     tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
     tensors += (lse, sinks, alibi_slopes, tree, blocks, num_blocks, keys, num_keys)
     _attention_decode(tensors, scalars)

@@ -1,7 +1,6 @@
 # Activations, softmax, embedding lookup and strided copies.
 # SPDX-License-Identifier: MIT
-from ._call import empty, empty_like, make_op
-from ._dtypes import canonical
+from ._call import dtype_of, empty, empty_like, make_op, shape_of
 from ._library import Error
 from ._objects import as_float
 
@@ -45,11 +44,13 @@ def gelu(x, *, approximate="none", out=None):
 
 def silu_mul(gate, up, *, out=None):
     """silu(gate) * up: SwiGLU. gate and up may be the halves of one matrix."""
+    shape_of("silu_mul", "up", up)
     return _activate("silu_mul", gate, up, out, _SILU)
 
 
 def gelu_mul(gate, up, *, approximate="none", out=None):
     """gelu(gate) * up: GeGLU."""
+    shape_of("gelu_mul", "up", up)
     return _activate("gelu_mul", gate, up, out, _gelu_kind("gelu_mul", approximate))
 
 
@@ -68,8 +69,9 @@ def softmax(x, *, scale=1.0, mask=None, out=None):
 def embedding(table, ids, *, out=None):
     """table[ids]: table [vocab, hidden], ids [tokens] of int32 or int64."""
     if out is None:
-        shape = (*ids.shape, table.shape[-1])
-        out = empty("embedding", table, shape, canonical(table.dtype, "embedding: dtype of table"))
+        hidden = shape_of("embedding", "table", table, least_rank=1)[-1]
+        shape = (*shape_of("embedding", "ids", ids), hidden)
+        out = empty("embedding", table, shape, dtype_of("embedding", "table", table))
     _embedding((table, ids, out))
     return out
 
@@ -84,4 +86,9 @@ def copy(x, *, out=None):
 
 def transpose(x, axis0=-2, axis1=-1, *, out=None):
     """A copy of x with two axes exchanged, contiguous unless out says otherwise."""
-    return copy(x.swapaxes(axis0, axis1), out=out)
+    shape_of("transpose", "x", x)
+    try:
+        swapped = x.swapaxes(axis0, axis1)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise Error(f"transpose: x cannot exchange axes {axis0} and {axis1}: {error}") from None
+    return copy(swapped, out=out)

@@ -1,6 +1,6 @@
 # Matrix products with a weight, dense and 2:4 sparse, and what prepares those weights.
 # SPDX-License-Identifier: MIT
-from ._call import empty, make_op
+from ._call import dtype_of, empty, make_op, shape_of
 from ._dtypes import AUTO, CODES, canonical
 from ._library import Error
 
@@ -14,20 +14,13 @@ _ACTIVATIONS = {None: -1, "relu": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
 _GATED, _ALLOW_TF32, _STATIC_B = 1, 2, 4  # TesseraGemmFlags of c_types.h
 
 
-def _shape(op, name, tensor):
-    shape = getattr(tensor, "shape", None)
-    if shape is None:
-        raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor with a shape")
-    return tuple(shape)
-
-
 def _out_dtype(a, dtype, out_scale):
     """The canonical name of what gemm makes."""
     if dtype is not None:
         return canonical(dtype, "gemm: dtype")
     if out_scale is not None:
         raise Error("gemm: out_scale is given without dtype; say 'int8' or 'float8_e4m3fn'")
-    return canonical(a.dtype, "gemm: dtype of a")
+    return dtype_of("gemm", "a", a)
 
 
 def _product_shape(a, b, is_gated=False):
@@ -67,7 +60,7 @@ def gemm(
         )
     format = AUTO
     if out is None:
-        shape = _product_shape(_shape("gemm", "a", a), _shape("gemm", "b", b), is_gated)
+        shape = _product_shape(shape_of("gemm", "a", a), shape_of("gemm", "b", b), is_gated)
         name = _out_dtype(a, dtype, out_scale)
         out = empty("gemm", a, shape, name)
         format = CODES[name]
@@ -91,8 +84,8 @@ def pack_gate_up(gate, up, *, out=None):
     8 rows of gate, the same 8 of up, and so on; inter is a multiple of 8.
     """
     if out is None:
-        rows, *rest = _shape("pack_gate_up", "gate", gate) or (0,)
-        name = canonical(gate.dtype, "pack_gate_up: dtype of gate")
+        rows, *rest = shape_of("pack_gate_up", "gate", gate) or (0,)
+        name = dtype_of("pack_gate_up", "gate", gate)
         out = empty("pack_gate_up", gate, (2 * rows, *rest), name)
     _pack_gate_up((gate, up, out))
     return out
@@ -105,9 +98,9 @@ def prune_2_4(w, *, out=None):
     [ceil(n / 32), k / 32, 32]. out: a tuple like the one returned, to write into.
     """
     values, meta = (None, None) if out is None else out
-    *rows, k = _shape("prune_2_4", "w", w) or (0,)
+    *rows, k = shape_of("prune_2_4", "w", w) or (0,)
     if values is None:
-        name = canonical(w.dtype, "prune_2_4: dtype of w")
+        name = dtype_of("prune_2_4", "w", w)
         values = empty("prune_2_4", w, (*rows, k // 2), name)
     if meta is None:
         meta = empty("prune_2_4", w, (*(-(-n // 32) for n in rows), k // 32, 32), "i32")
@@ -118,8 +111,8 @@ def prune_2_4(w, *, out=None):
 def expand_2_4(values, meta, *, out=None):
     """The pruned weight [n, k] with its zeros again, on the CPU."""
     if out is None:
-        *rows, half = _shape("expand_2_4", "values", values) or (0,)
-        name = canonical(values.dtype, "expand_2_4: dtype of values")
+        *rows, half = shape_of("expand_2_4", "values", values) or (0,)
+        name = dtype_of("expand_2_4", "values", values)
         out = empty("expand_2_4", values, (*rows, 2 * half), name)
     _expand_2_4((values, meta, out))
     return out
@@ -128,8 +121,8 @@ def expand_2_4(values, meta, *, out=None):
 def gemm_2_4(a, values, meta, *, out=None):
     """a . w^T for the weight w that prune_2_4 made values and meta of; on the CPU or a GPU."""
     if out is None:
-        shapes = _shape("gemm_2_4", "a", a), _shape("gemm_2_4", "values", values)
-        name = canonical(a.dtype, "gemm_2_4: dtype of a")
+        shapes = shape_of("gemm_2_4", "a", a), shape_of("gemm_2_4", "values", values)
+        name = dtype_of("gemm_2_4", "a", a)
         out = empty("gemm_2_4", a, _product_shape(*shapes), name)
     _gemm_2_4((a, values, meta, out))
     return out

@@ -3,6 +3,7 @@
 import ctypes
 from typing import NamedTuple
 
+from ._call import whole
 from ._dtypes import NAMES
 from ._library import CDeviceInfo, CRowInfo, lib, raise_error
 
@@ -57,6 +58,7 @@ def num_cuda_devices():
 def device_info(index=0):
     """What CUDA device `index` is and can do."""
     info = CDeviceInfo(ctypes.sizeof(CDeviceInfo))
+    index = whole(index, "device_info: index", low=-(2**31), high=2**31 - 1)
     status = lib.device_info(index, ctypes.addressof(info))
     if status:
         raise_error(status)

@@ -173,6 +173,7 @@ _T = c_void_p
 _PROTOTYPES = {
     "abi_version": (c_int, []),
     "version": (c_char_p, []),
+    "commit": (c_char_p, []),
     "cuda_version": (c_char_p, []),
     "last_error": (c_char_p, []),
     "last_error_where": (c_char_p, []),
@@ -267,6 +268,7 @@ for _name, (_result, _arguments) in _PROTOTYPES.items():
         )
 
 version = lib.version().decode()
+commit = lib.commit().decode()
 
 
 def raise_error(status):

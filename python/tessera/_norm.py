@@ -1,6 +1,6 @@
 # RMSNorm and LayerNorm, with the residual added first and the result quantised last.
 # SPDX-License-Identifier: MIT
-from ._call import empty, empty_like, make_op
+from ._call import empty, empty_like, make_op, shape_of
 from ._dtypes import AUTO, CODES, canonical
 from ._objects import as_float
 
@@ -20,11 +20,11 @@ def _outputs(op, x, dtype, out, static_scale, token_scale):
         return out, token_scale, AUTO
     name = canonical(dtype, f"{op}: dtype")
     if out is None:
-        out = empty(op, x, x.shape, name)
+        out = empty(op, x, shape_of(op, "x", x), name)
     if name not in ("e4m3", "e5m2", "i8"):
         return out, token_scale, CODES[name]
     if static_scale is None and token_scale is None:
-        token_scale = empty(op, x, x.shape[:-1], "f32")
+        token_scale = empty(op, x, shape_of(op, "x", x)[:-1], "f32")
     return out, token_scale, CODES[name]
 
 

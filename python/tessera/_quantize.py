@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 from math import prod
 
-from ._call import empty, make_op
-from ._dtypes import CODES, canonical, code_of, long_name
+from ._call import dtype_of, empty, make_op, shape_of
+from ._dtypes import CODES, canonical, code_of
 from ._library import Error
 
 _quantize = make_op("quantize", "x out scale zero_point", "out scale zero_point")
@@ -42,8 +42,9 @@ def quantize(x, dtype, *, per="token", asymmetric=False, scale=None, zero_point=
     is_fixed = scale is not None
     given = out if isinstance(out, (tuple, list)) else (out,)
     q, out_scale, out_zero = (*given, None, None)[:3]
+    x_shape = shape_of("quantize", "x", x, least_rank=1)
     if q is None:
-        shape = (*x.shape[:-1], x.shape[-1] // 2) if name == "i4" else x.shape
+        shape = (*x_shape[:-1], x_shape[-1] // 2) if name == "i4" else x_shape
         q = empty("quantize", x, shape, name)
     if is_fixed:
         if has_zero and zero_point is None:
@@ -51,9 +52,9 @@ def quantize(x, dtype, *, per="token", asymmetric=False, scale=None, zero_point=
         _quantize_fixed((x, q, scale, zero_point), _FIXED, CODES[name])
         return (q, scale, zero_point) if has_zero else (q, scale)
     if out_scale is None:
-        out_scale = empty("quantize", x, _scale_shape(x.shape, per), "f32")
+        out_scale = empty("quantize", x, _scale_shape(x_shape, per), "f32")
     if has_zero and out_zero is None:
-        out_zero = empty("quantize", x, tuple(out_scale.shape), "i32")
+        out_zero = empty("quantize", x, shape_of("quantize", "scale", out_scale), "i32")
     _quantize((x, q, out_scale, out_zero), _DYNAMIC, CODES[name])
     return (q, out_scale, out_zero) if has_zero else (q, out_scale)
 
@@ -62,8 +63,9 @@ def dequantize(q, scale, zero_point=None, *, format=None, dtype="float32", out=N
     """(q - zero_point) * scale. format: what uint8 storage holds, if not plain uint8."""
     code = code_of(format, "dequantize: format")
     if out is None:
-        packed = code == CODES["i4"] and long_name(q.dtype) in ("uint8", "int8")
-        shape = (*q.shape[:-1], q.shape[-1] * 2) if packed else q.shape
+        shape = shape_of("dequantize", "q", q, least_rank=1)
+        if code == CODES["i4"] and dtype_of("dequantize", "q", q) in ("u8", "i8"):
+            shape = (*shape[:-1], shape[-1] * 2)
         out = empty("dequantize", q, shape, canonical(dtype, "dequantize: dtype"))
     _dequantize((q, scale, zero_point, out), code)
     return out

@@ -1,6 +1,6 @@
 # Reductions over the last axis.
 # SPDX-License-Identifier: MIT
-from ._call import empty, make_op
+from ._call import empty, make_op, shape_of
 from ._dtypes import canonical
 from ._library import Error
 
@@ -15,7 +15,7 @@ def reduce(x, kind, *, out=None):
     if code is None:
         raise Error(f"reduce: kind is {kind!r}; want one of {', '.join(_KINDS)}")
     if out is None:
-        out = empty("reduce", x, x.shape[:-1], "f32")
+        out = empty("reduce", x, shape_of("reduce", "x", x)[:-1], "f32")
     _reduce((x, out), code)
     return out
 
@@ -23,6 +23,7 @@ def reduce(x, kind, *, out=None):
 def argmax(x, *, dtype="int64", out=None):
     """The index of each row's largest element; of equals the first, and NaN counts as largest."""
     if out is None:
-        out = empty("argmax", x, x.shape[:-1], canonical(dtype, "argmax: dtype"))
+        shape = shape_of("argmax", "x", x)[:-1]
+        out = empty("argmax", x, shape, canonical(dtype, "argmax: dtype"))
     _argmax((x, out))
     return out

@@ -7,6 +7,7 @@
 
 #include "c_api/dlpack.h"
 #include "c_api/status.h"
+#include "core/build_info.h"
 #include "core/text.h"
 #include "ops/registry.h"
 #include "tessera/core/device.h"
@@ -65,7 +66,9 @@ using namespace tessera::c_api;
 
 int tessera_abi_version(void) { return TESSERA_ABI_VERSION; }
 
-const char* tessera_version(void) { return TESSERA_VERSION; }
+const char* tessera_version(void) { return kVersion; }
+
+const char* tessera_commit(void) { return kCommit; }
 
 const char* tessera_cuda_version(void) {
   const char* text = "";

@@ -37,6 +37,8 @@ TesseraStatus record(TesseraStatus status, const char* what,
 TesseraStatus record_current_exception() noexcept {
   try {
     throw;
+  } catch (const OutOfMemory& error) {
+    return record(TESSERA_OUT_OF_MEMORY, error.what());
   } catch (const Error& error) {
     return record(TESSERA_ERROR, error.what(), &error);
   } catch (const NotSupported& error) {

@@ -30,7 +30,9 @@ void* allocate_cpu(size_t num_bytes) {
     // A wish: where the system has no such pages, ordinary ones serve.
     if (data != nullptr && is_huge) (void)madvise(data, rounded, MADV_HUGEPAGE);
   }
-  if (data == nullptr) fail(concat("allocate: no room for ", num_bytes, " bytes on cpu"));
+  if (data == nullptr) {
+    throw OutOfMemory(concat("allocate: no room for ", num_bytes, " bytes on cpu"));
+  }
   return data;
 }
 
@@ -43,6 +45,15 @@ std::string to_string(Device device) {
 void* allocate(Device device, size_t num_bytes) {
   if (num_bytes == 0) return nullptr;
   return device.is_cpu() ? allocate_cpu(num_bytes) : backend::allocate(device, num_bytes);
+}
+
+void* allocate_zeros(Device device, size_t num_bytes) {
+  void* data = allocate(device, num_bytes);
+  // Private memory that is given back reads as zeros, and costs nothing until it is written.
+  const bool is_given_back =
+      device.is_cpu() && num_bytes >= kHugePage && madvise(data, num_bytes, MADV_DONTNEED) == 0;
+  if (!is_given_back) fill_bytes(data, device, 0, num_bytes);
+  return data;
 }
 
 void deallocate(Device device, void* data) noexcept {

@@ -12,11 +12,22 @@
 namespace tessera {
 namespace {
 
-int count_devices() {
+struct DeviceCount {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();  // no driver or no device is an answer, not a failure to report later
-  return 0;
+  cudaError_t status = cudaSuccess;
+};
+
+const DeviceCount& device_count() {
+  static const DeviceCount found = [] {
+    DeviceCount asked;
+    asked.status = cudaGetDeviceCount(&asked.count);
+    if (asked.status != cudaSuccess) {
+      cudaGetLastError();  // no driver or no device is an answer, not a failure to report later
+      asked.count = 0;
+    }
+    return asked;
+  }();
+  return found;
 }
 
 int attribute(cudaDeviceAttr attr, int index) {
@@ -56,9 +67,19 @@ std::string version_text(int version) {  // 13000 is 13.0
 
 }  // namespace
 
-int num_cuda_devices() {
-  static const int count = count_devices();
-  return count;
+int num_cuda_devices() { return device_count().count; }
+
+std::string cuda_problem() {
+  const cudaError_t status = device_count().status;
+  const std::string driver = cuda_driver_version();
+  if (status == cudaSuccess || status == cudaErrorNoDevice || driver.empty()) return {};
+  if (status == cudaErrorInsufficientDriver) {
+    const std::string runtime = cuda_runtime_version();
+    return concat("the NVIDIA driver supports CUDA up to ", driver, ", and this build uses CUDA ",
+                  runtime, ": install a driver that supports CUDA ", runtime);
+  }
+  return concat("the NVIDIA driver, which supports CUDA up to ", driver,
+                ", shows no device: ", cudaGetErrorString(status));
 }
 
 const DeviceInfo& device_info(Device device) {
@@ -118,8 +139,8 @@ void* allocate(Device device, size_t num_bytes) {
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-    fail(concat("allocate: no room for ", num_bytes, " bytes on ", to_string(device), "; ",
-                free_bytes, " of ", total_bytes, " are free"));
+    throw OutOfMemory(concat("allocate: no room for ", num_bytes, " bytes on ", to_string(device),
+                             "; ", free_bytes, " of ", total_bytes, " are free"));
   }
   cuda_check(status, "cudaMalloc");
   return data;
@@ -159,8 +180,9 @@ void* allocate_pinned(size_t num_bytes) {
   const cudaError_t status = cudaHostAlloc(&data, num_bytes, cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    fail(concat("allocate_pinned: the system pins no ", num_bytes,
-                " bytes more; other programs, or a limit on locked memory, may have taken them"));
+    throw OutOfMemory(
+        concat("allocate_pinned: the system pins no ", num_bytes,
+               " bytes more; other programs, or a limit on locked memory, may have taken them"));
   }
   cuda_check(status, "cudaHostAlloc");
   return data;

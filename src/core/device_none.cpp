@@ -17,6 +17,7 @@ namespace {
 }  // namespace
 
 int num_cuda_devices() { return 0; }
+std::string cuda_problem() { return {}; }
 
 const DeviceInfo& device_info(Device device) {
   expects(!device.is_cpu(), "device_info: describes GPUs, and was asked about cpu");

@@ -175,6 +175,14 @@ Tensor::Tensor(DType dtype, std::span<const int64_t> shape, Device device)
   view_.data = allocate(device, static_cast<size_t>(num_bytes));
 }
 
+Tensor Tensor::zeros(DType dtype, std::initializer_list<int64_t> shape, Device device) {
+  Tensor tensor;
+  tensor.view_ = TensorView::contiguous(nullptr, dtype, shape, device);
+  const int64_t num_bytes = storage_bytes(dtype, tensor.view_.num_elements());
+  tensor.view_.data = allocate_zeros(device, static_cast<size_t>(num_bytes));
+  return tensor;
+}
+
 Tensor::Tensor(Tensor&& other) noexcept : view_(std::exchange(other.view_, {})) {}
 
 Tensor& Tensor::operator=(Tensor&& other) noexcept {

@@ -1,10 +1,10 @@
-// Which requests and options are refused, each with a message that names the field.
+// Which requests are refused, each with a message that names the field.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
 
-#include "tessera/engine/engine.h"
+#include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
 
 namespace tessera::engine {
@@ -26,13 +26,15 @@ struct Capacity {
   int64_t page_size = 0;
   int64_t num_pages = 0;
   bool has_tokenizer = false;
+  FieldNames names = {};
 };
 
+// Refuses whatever of a request does not depend on its prompt or on free pages, so that it can be
+// checked before a model is loaded.
+void check_settings(const Request& request, const Capacity& capacity);
 // Refuses a request that is malformed or could never run.
 void check_request(const Request& request, const Capacity& capacity);
 // Tokens it may generate: what is asked for, as far as the context has room.
 int64_t clipped_new_tokens(const Request& request, int64_t max_context);
-// Refuses values that make no engine; does not look at the model.
-void check_options(const EngineOptions& options);
 
 }  // namespace tessera::engine

@@ -27,10 +27,11 @@ void check_device(const model::ModelConfig& config, const EngineOptions& options
   const int num_devices = num_cuda_devices();
   if (device.index < 0 || device.index >= num_devices) {
     fail(concat("engine: ", to_string(device), " was asked for; ",
-                num_devices > 0
-                    ? concat("this machine has ", num_devices, " CUDA devices")
-                    : std::string("no CUDA device was found, or this build has no CUDA"),
-                ": use the cpu"));
+                num_devices > 0 ? concat("this machine has ", num_devices, " CUDA devices")
+                : cuda_problem().empty()
+                    ? std::string("no CUDA device was found, or this build has no CUDA")
+                    : cuda_problem(),
+                "; or use the cpu"));
   }
   const std::string missing = missing_on(device, config, options);
   if (missing.empty()) return;
@@ -38,9 +39,12 @@ void check_device(const model::ModelConfig& config, const EngineOptions& options
               ", which this model needs; use the cpu, or other types"));
 }
 
-Device choose_device(const model::ModelConfig& config, const EngineOptions& options) {
-  if (num_cuda_devices() == 0) return cpu_device();
-  return missing_on(cuda_device(), config, options).empty() ? cuda_device() : cpu_device();
+DeviceChoice choose_device(const model::ModelConfig& config, const EngineOptions& options) {
+  if (num_cuda_devices() == 0) return {.device = cpu_device(), .why_no_gpu = cuda_problem()};
+  const std::string missing = missing_on(cuda_device(), config, options);
+  if (missing.empty()) return {.device = cuda_device()};
+  return {.device = cpu_device(),
+          .why_no_gpu = concat(to_string(cuda_device()), " has no kernel for ", missing)};
 }
 
 }  // namespace tessera::engine

@@ -7,7 +7,9 @@
 #include <random>
 
 #include "core/text.h"
+#include "engine/fill_options.h"
 #include "engine/kv_size.h"
+#include "engine/memory_check.h"
 #include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 
@@ -19,75 +21,30 @@ uint64_t random_word() {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
-EngineOptions with_defaults(EngineOptions options, const model::ModelConfig& config) {
-  check_options(options);
-  if (options.max_context == 0) options.max_context = config.max_positions;
-  if (options.max_context > config.max_positions) {
-    fail(concat("engine: max_context is ", options.max_context, "; the model was made for ",
-                config.max_positions, " tokens"));
-  }
-  if (options.max_step_logits == 0) options.max_step_logits = options.max_batch;
-  if (!options.now) options.now = [] { return Clock::now(); };
-  if (!options.step_timeout_s) options.step_timeout_s = options.device.is_cpu() ? 0.0 : 120.0;
-  return options;
-}
-
-model::BatchLimits limits_of(const EngineOptions& options) {
-  return {.tokens = options.max_step_tokens,
-          .batch = options.max_batch,
-          .max_pages = (options.max_context + options.page_size - 1) / options.page_size,
-          .logits = options.max_step_logits,
-          .max_positions = options.max_context,
-          .kv_type = options.kv_type};
-}
-
-model::KvOptions choose_kv(const model::Llama& model, const EngineOptions& options) {
-  model::KvOptions kv{.page_size = options.page_size,
-                      .dtype = options.dtype,
-                      .type = options.kv_type,
-                      .num_tails = model::has_tails(options.kv_type) ? options.max_batch : 0};
-  const int64_t heads = model.num_kv_heads();
-  const int64_t tail_bytes = kv.num_tails * model::kv_tail_bytes(model.config(), heads, kv);
-  kv.num_pages =
-      num_kv_pages({.page_bytes = model::kv_page_bytes(model.config(), heads, kv),
-                    .page_size = options.page_size,
-                    .max_context = options.max_context,
-                    .max_batch = options.max_batch,
-                    .kv_bytes = options.kv_bytes,
-                    .free_bytes = std::max<int64_t>(0, free_memory(options.device) - tail_bytes),
-                    .default_percent = options.device.is_cpu() ? 25 : 80});
-  return kv;
-}
-
 // Where the model is on the host, so are its logits.
 size_t host_logit_bytes(const model::Llama& model) {
   if (model.device().is_cpu()) return 0;
   return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
 }
 
-// What operations on a GPU may want beside their arguments: attention over a cache that is cut into
-// splits leaves a partial result of every head in each. On the CPU none wants any.
-std::unique_ptr<Workspace> make_workspace(const model::Llama& model) {
-  if (model.device().is_cpu()) return nullptr;
-  constexpr int64_t kMostSplits = 64;
-  constexpr int64_t kLeastBytes = int64_t{32} << 20;
-  const model::ModelConfig& config = model.config();
-  const int64_t partial_bytes = model.limits().batch * config.num_heads * (config.head_dim + 2) *
-                                static_cast<int64_t>(sizeof(float));
-  return std::make_unique<Workspace>(model.device(),
-                                     std::max(kLeastBytes, kMostSplits * partial_bytes));
+// What operations on a GPU may want beside their arguments. On the CPU none wants any.
+std::unique_ptr<Workspace> make_workspace(const model::ModelConfig& config,
+                                          const EngineOptions& options) {
+  if (options.device.is_cpu()) return nullptr;
+  return std::make_unique<Workspace>(options.device, workspace_bytes(config, options));
 }
 
 }  // namespace
 
 EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights weights,
                        std::optional<Tokenizer> tokenizer, const EngineOptions& options)
-    : options_(with_defaults(options, config)),
+    : options_(fill_options(options, config)),
       tokenizer_(std::move(tokenizer)),
       model_(config, std::move(weights), options_.dtype, options_.device, limits_of(options_),
              communicator_),
-      workspace_(make_workspace(model_)),
-      kv_(config, model_.num_kv_heads(), choose_kv(model_, options_), options_.device),
+      workspace_(make_workspace(config, options_)),
+      kv_(config, model_.num_kv_heads(), choose_kv(config, options_, free_memory(options_.device)),
+          options_.device),
       cache_({.num_pages = kv_.num_pages(),
               .page_size = options_.page_size,
               .use_prefix_index = options_.use_prefix_cache,
@@ -114,14 +71,9 @@ uint64_t EngineImpl::draw_seed() {
 
 std::optional<RequestId> EngineImpl::submit(Request request) {
   if (is_dead_) fail(concat("engine: it takes no requests since a step failed: ", death_));
-  check_request(request, {.vocab = vocab(),
-                          .max_context = options_.max_context,
-                          .max_batch = options_.max_batch,
-                          .max_step_tokens = options_.max_step_tokens,
-                          .max_step_logits = options_.max_step_logits,
-                          .page_size = options_.page_size,
-                          .num_pages = kv_.num_pages(),
-                          .has_tokenizer = tokenizer_.has_value()});
+  Capacity capacity = capacity_of(options_, vocab(), tokenizer_.has_value());
+  capacity.num_pages = kv_.num_pages();
+  check_request(request, capacity);
   auto active = std::make_unique<ActiveRequest>();
   for (const int32_t token : request.stop_tokens) active->stop_tokens.push_back(token);
   if (!request.ignores_eos) {
@@ -131,7 +83,8 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
   const auto repeated = std::ranges::unique(active->stop_tokens);
   active->stop_tokens.erase(repeated.begin(), repeated.end());
   if (request.min_new_tokens > 0 && std::ssize(active->stop_tokens) >= vocab()) {
-    fail(concat("request: min_new_tokens is ", request.min_new_tokens,
+    const FieldNames& names = options_.field_names;
+    fail(concat(names.prefix("request"), names("min_new_tokens"), " is ", request.min_new_tokens,
                 ", but every token of the vocabulary is a stop token"));
   }
   const auto num_new = std::ranges::count_if(

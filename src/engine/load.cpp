@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "core/text.h"
-#include "engine/check_request.h"
 #include "engine/engine_impl.h"
+#include "engine/fill_options.h"
 #include "engine/make_engine.h"
+#include "engine/memory_check.h"
 #include "tessera/core/error.h"
 
 namespace tessera {
@@ -33,21 +34,35 @@ Tokenizer load_tokenizer(const std::filesystem::path& folder, int64_t vocab) {
 std::unique_ptr<Engine> Engine::load(const std::filesystem::path& folder,
                                      const EngineOptions& options) {
   engine::check_options(options);
-  const model::ModelConfig config = model::load_config(folder);
-  engine::check_device(config, options);
+  return engine::load(engine::open_model(folder, model::load_config(folder), options));
+}
+
+namespace engine {
+
+OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig config,
+                     const EngineOptions& options) {
+  EngineOptions filled = fill_options(options, config);
+  check_device(config, filled);
   Tokenizer tokenizer = load_tokenizer(folder, config.vocab);
-  const model::Checkpoint checkpoint = model::Checkpoint::open(folder);
+  return {.folder = folder,
+          .config = std::move(config),
+          .options = std::move(filled),
+          .tokenizer = std::move(tokenizer)};
+}
+
+std::unique_ptr<Engine> load(OpenModel opened) {
+  const EngineOptions& options = opened.options;
+  check_memory(opened.config, options);
+  const model::Checkpoint checkpoint = model::Checkpoint::open(opened.folder);
   model::LlamaWeights weights = model::load_weights(
-      checkpoint, config,
+      checkpoint, opened.config,
       {.dtype = options.dtype,
        .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
        .device = options.device,
        .check_values = options.check_weights,
        .on_progress = options.on_load});
-  return engine::make_engine(config, std::move(weights), std::move(tokenizer), options);
+  return make_engine(opened.config, std::move(weights), std::move(opened.tokenizer), options);
 }
-
-namespace engine {
 
 std::unique_ptr<Engine> make_engine(const model::ModelConfig& config, model::LlamaWeights weights,
                                     std::optional<Tokenizer> tokenizer,

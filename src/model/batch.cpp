@@ -100,6 +100,10 @@ void HostBatch::clear() {
   num_decodes = 0;
 }
 
+int64_t batch_bytes(const BatchLimits& limits) {
+  return storage_bytes(DType::i32, capacity(limits));
+}
+
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device) : limits_(limits) {
   check_limits(limits);
   memory_ = Tensor(DType::i32, {capacity(limits)}, device);
@@ -163,6 +167,7 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   const int64_t num_chunks = batch_size - host.num_decodes;
   used_ = 0;
   Batch batch;
+  if (num_tokens > 0) batch.num_positions = int64_t{*std::ranges::max_element(host.positions)} + 1;
   batch.num_decodes = host.num_decodes;
   const auto decodes = std::span(host.seq_lens).first(static_cast<size_t>(host.num_decodes));
   if (!decodes.empty()) batch.longest_decode = *std::max_element(decodes.begin(), decodes.end());

@@ -32,14 +32,15 @@ struct ChunkPass {
 // Tokens of all sequences one after the other. The first num_decodes sequences have one generated
 // token each; the rest are chunks of prompts. All views are i32 on the model's device.
 struct Batch {
-  TensorView tokens;        // [tokens]
-  TensorView positions;     // [tokens]
-  TensorView slots;         // [tokens]: page * page_size + row, where keys and values go
-  TensorView page_table;    // [batch, max_pages]
-  TensorView seq_lens;      // [batch]: after this step
-  TensorView query_starts;  // [batch + 1]: the first token of each sequence, and num_tokens()
-  TensorView chunk_starts;  // [batch - num_decodes + 1]: the same for the chunks, from 0
-  TensorView logit_rows;    // [num_logits]: the tokens whose logits are wanted, ascending
+  TensorView tokens;          // [tokens]
+  TensorView positions;       // [tokens]
+  TensorView slots;           // [tokens]: page * page_size + row, where keys and values go
+  TensorView page_table;      // [batch, max_pages]
+  TensorView seq_lens;        // [batch]: after this step
+  TensorView query_starts;    // [batch + 1]: the first token of each sequence, and num_tokens()
+  TensorView chunk_starts;    // [batch - num_decodes + 1]: the same for the chunks, from 0
+  TensorView logit_rows;      // [num_logits]: the tokens whose logits are wanted, ascending
+  int64_t num_positions = 0;  // the largest of `positions`, and one
   int64_t num_decodes = 0;
   int64_t longest_decode = 0;  // of their seq_lens
   bool shares_pages = false;   // some of them begin with the same page
@@ -100,6 +101,9 @@ struct ChunkPlan {
   std::vector<int32_t> exact_starts;
   std::vector<int32_t> exact_slots;
 };
+
+// Of BatchBuffers' memory on the device; the host keeps as much.
+int64_t batch_bytes(const BatchLimits& limits);
 
 // Device memory for a Batch, filled from a HostBatch by one copy and with nothing allocated.
 class BatchBuffers {

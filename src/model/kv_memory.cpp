@@ -19,16 +19,13 @@ constexpr int64_t kMaxCopies = 256;  // pages copied by one launch a layer
 KvMemory::KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
                    Device device)
     : options_(options), layout_(config, num_kv_heads, options), num_kv_heads_(num_kv_heads) {
-  memory_ = Tensor(DType::u8, {config.num_layers, layout_.layer_bytes()}, device);
+  memory_ = Tensor::zeros(DType::u8, {config.num_layers, layout_.layer_bytes()}, device);
   if (has_tails(options.type)) {
-    tails_ = Tensor(options.dtype,
-                    {options.num_tails, config.num_layers, kKvGroup, num_kv_heads, config.head_dim},
-                    device);
+    tails_ = Tensor::zeros(
+        options.dtype,
+        {options.num_tails, config.num_layers, kKvGroup, num_kv_heads, config.head_dim}, device);
   }
   copy_lists_ = Tensor(DType::i32, {2, kMaxCopies}, device);
-  for (const Tensor* memory : {&memory_, &tails_}) {
-    fill_bytes(memory->view().data, device, 0, static_cast<size_t>(memory->size_bytes()));
-  }
   synchronize(device);
 }
 

@@ -11,7 +11,6 @@
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/gemm.h"
 #include "tessera/ops/norm.h"
-#include "tessera/ops/rope.h"
 
 namespace tessera::model {
 namespace {
@@ -62,8 +61,7 @@ Llama::Llama(ModelConfig config, LlamaWeights weights, DType dtype, Device devic
   const int64_t num_positions =
       limits.max_positions > 0 ? limits.max_positions : config_.max_positions;
   rope_table_ =
-      make_rope_table(num_positions, config_.head_dim, config_.rope_theta, config_.rope_scaling)
-          .to(device);
+      RopeTable(num_positions, config_.head_dim, config_.rope_theta, config_.rope_scaling, device);
   const auto make = [&](DType type, int64_t rows, int64_t cols) {
     return Tensor(type, {rows, cols}, device);
   };
@@ -74,10 +72,9 @@ Llama::Llama(ModelConfig config, LlamaWeights weights, DType dtype, Device devic
   const ScratchSizes scratch = scratch_sizes(limits);
   for (Tensor* tensor : {&scratch_k_, &scratch_v_}) {
     if (scratch.num_pages() == 0) break;
-    *tensor = Tensor(
-        dtype, {scratch.num_pages(), scratch.page_size, num_kv_heads(), config_.head_dim}, device);
     // Rows beyond a sequence may be read, as long as they get no weight: they must be numbers.
-    fill_bytes(tensor->view().data, device, 0, static_cast<size_t>(tensor->size_bytes()));
+    *tensor = Tensor::zeros(
+        dtype, {scratch.num_pages(), scratch.page_size, num_kv_heads(), config_.head_dim}, device);
   }
   gate_up_ = make(dtype, limits.tokens, 2 * inter);
   last_ = make(dtype, limits.logits, config_.hidden);
@@ -191,6 +188,7 @@ TensorView Llama::compute_logits(const Batch& batch, const Context& ctx) {
 TensorView Llama::forward(const Batch& batch, KvMemory& kv, const Context& ctx) {
   check(batch, kv);
   if (batch.num_tokens() == 0) return compute_logits(batch, ctx);
+  make_angles(batch.num_positions, ctx);
   embedding({.table = weights_.embedding,
              .ids = batch.tokens,
              .out = first_rows(hidden_, batch.num_tokens())},

@@ -8,6 +8,7 @@
 #include "model/kv_memory.h"
 #include "model/weights.h"
 #include "tessera/core/context.h"
+#include "tessera/ops/rope.h"
 
 namespace tessera::model {
 
@@ -21,6 +22,12 @@ class Llama {
   // Appends the batch's keys and values to `kv` and returns f32 [num_logits, vocab], a view of the
   // model's own memory that the next call overwrites. Allocates nothing.
   TensorView forward(const Batch& batch, KvMemory& kv, const Context& ctx);
+  // Makes the angles of the first num_positions positions that are still missing. forward does it
+  // by itself; whoever captures a forward pass calls this before, so that the copy of new rows is
+  // not part of what is captured. The table's address never changes. Allocates nothing.
+  void make_angles(int64_t num_positions, const Context& ctx) {
+    rope_table_.make_rows(num_positions, ctx);
+  }
 
   const ModelConfig& config() const { return config_; }
   const BatchLimits& limits() const { return limits_; }
@@ -53,7 +60,7 @@ class Llama {
   Device device_;
   BatchLimits limits_;
   dist::Communicator& communicator_;
-  Tensor rope_table_;
+  RopeTable rope_table_;
   // Activations of one step, limits_.tokens rows each, then those of the logits' rows.
   Tensor hidden_;       // [tokens, hidden]: the residual stream
   Tensor normed_;       // [tokens, hidden]: what a block reads, then what it adds to the stream

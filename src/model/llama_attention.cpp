@@ -131,7 +131,8 @@ void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvM
       .out = as_heads(attended_.view().slice(0, 0, batch.num_tokens()), 0, num_heads, head_dim)};
   const PagedKv cache = kv.layer(layer);
   const int64_t window = config_.window_of(layer);
-  rope({.q = heads.q, .k = heads.k, .positions = batch.positions, .table = rope_table_}, ctx);
+  rope({.q = heads.q, .k = heads.k, .positions = batch.positions, .table = rope_table_.view()},
+       ctx);
   append(batch, heads, cache, ctx);
   const int64_t num_decodes = batch.num_decodes;
   if (num_decodes > 0) {

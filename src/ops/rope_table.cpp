@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <span>
 
 #include "core/text.h"
 #include "tessera/core/error.h"
@@ -10,6 +11,9 @@
 
 namespace tessera {
 namespace {
+
+// Rows made at once: so few that a step that makes them is late by a millisecond at most.
+constexpr int64_t kBlockRows = 256;
 
 constexpr double kTwoPi = 2.0 * std::numbers::pi;
 
@@ -78,6 +82,19 @@ struct YarnRamp {
   }
 };
 
+// Rows for `count` positions from `first` on, computed in double and rounded once.
+void write_rows(float* rows, int64_t first, int64_t count, std::span<const double> frequencies,
+                double factor) {
+  const size_t num_pairs = frequencies.size();
+  for (int64_t position = first; position < first + count; ++position, rows += 2 * num_pairs) {
+    for (size_t pair = 0; pair < num_pairs; ++pair) {
+      const double angle = static_cast<double>(position) * frequencies[pair];
+      rows[pair] = static_cast<float>(std::cos(angle) * factor);
+      rows[num_pairs + pair] = static_cast<float>(std::sin(angle) * factor);
+    }
+  }
+}
+
 double attention_factor(const RopeScaling& scaling) {
   if (scaling.kind != RopeScalingKind::yarn) return 1.0;
   if (scaling.attention_factor) return *scaling.attention_factor;
@@ -113,23 +130,43 @@ std::vector<double> rope_frequencies(int64_t rotary_dim, double theta, const Rop
   return frequencies;
 }
 
+RopeTable::RopeTable(int64_t num_positions, int64_t rotary_dim, double theta,
+                     const RopeScaling& scaling, Device device)
+    : frequencies_(rope_frequencies(rotary_dim, theta, scaling)),
+      factor_(attention_factor(scaling)),
+      table_(DType::f32, {num_positions, rotary_dim}, device) {
+  if (!device.is_cpu()) block_ = Tensor(DType::f32, {kBlockRows, rotary_dim});
+}
+
+void RopeTable::make_rows(int64_t num_positions, const Context& ctx) {
+  if (num_positions <= num_made_) return;
+  const TensorView& all = table_.view();
+  const int64_t wanted = (num_positions + kBlockRows - 1) / kBlockRows * kBlockRows;
+  const int64_t end = std::min(wanted, all.size(0));
+  const int64_t row_bytes = storage_bytes(DType::f32, all.size(1));
+  while (num_made_ < end) {
+    const int64_t count = std::min(kBlockRows, end - num_made_);
+    std::byte* const place = all.as<std::byte>() + num_made_ * row_bytes;
+    if (all.device.is_cpu()) {
+      write_rows(reinterpret_cast<float*>(place), num_made_, count, frequencies_, factor_);
+    } else {
+      write_rows(block_.view().as<float>(), num_made_, count, frequencies_, factor_);
+      // The block is ordinary memory, so a copy to a GPU has read it when it returns.
+      copy_bytes(place, all.device, block_.view().data, cpu_device(),
+                 static_cast<size_t>(count * row_bytes), ctx.stream);
+    }
+    num_made_ += count;
+  }
+}
+
 Tensor make_rope_table(int64_t num_positions, int64_t rotary_dim, double theta,
                        const RopeScaling& scaling) {
   if (num_positions < 0) {
     fail(concat("make_rope_table: num_positions is ", num_positions, "; it may not be negative"));
   }
   const std::vector<double> frequencies = rope_frequencies(rotary_dim, theta, scaling);
-  const double factor = attention_factor(scaling);
   Tensor table(DType::f32, {num_positions, rotary_dim});
-  float* cosines = table.view().as<float>();
-  for (int64_t position = 0; position < num_positions; ++position, cosines += rotary_dim) {
-    float* sines = cosines + rotary_dim / 2;
-    for (size_t pair = 0; pair < frequencies.size(); ++pair) {
-      const double angle = static_cast<double>(position) * frequencies[pair];
-      cosines[pair] = static_cast<float>(std::cos(angle) * factor);
-      sines[pair] = static_cast<float>(std::sin(angle) * factor);
-    }
-  }
+  write_rows(table.view().as<float>(), 0, num_positions, frequencies, attention_factor(scaling));
   return table;
 }
 

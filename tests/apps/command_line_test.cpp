@@ -6,6 +6,7 @@
 
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "apps/help.h"
 #include "tests/apps/idle_command_line.h"
@@ -81,6 +82,33 @@ TEST(WrongValue, FromTheEnvironmentShowsTheVariable) {
   const ScopedEnv set("TESSERA_RUN_TOP_K", "lots");
   const std::string line = explained("run");
   EXPECT_NE(line.find("(TESSERA_RUN_TOP_K is 'lots')"), std::string::npos) << line;
+}
+
+std::string typed(const std::string& arguments, const std::string& message) {
+  IdleCommandLine line;
+  line.parse(arguments);
+  std::istringstream stream(arguments);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return as_typed(*line.app, message, words);
+}
+
+TEST(Messages, NameFlagsAsTheyWereTyped) {
+  const std::string message = "--max-tokens is 0; give at least 1";
+  EXPECT_EQ(typed("run -n 0", message), "-n is 0; give at least 1");
+  EXPECT_EQ(typed("run -n0", message), "-n is 0; give at least 1");
+  EXPECT_EQ(typed("run --max-tokens 0", message), message);
+  EXPECT_EQ(typed("run --max-tokens=0", message), message);
+  EXPECT_EQ(typed("run", message), message);
+  EXPECT_EQ(typed("run -t 1", "--temperature-x and --temperature"), "--temperature-x and -t");
+}
+
+TEST(Messages, NameTheVariableAValueCameFrom) {
+  const ScopedEnv set("TESSERA_RUN_MAX_TOKENS", "0");
+  const std::string message = "--max-tokens is 0";
+  EXPECT_EQ(typed("run", message), message + " (TESSERA_RUN_MAX_TOKENS is '0')");
+  EXPECT_EQ(typed("run --max-tokens 0", message), message);
+  EXPECT_EQ(typed("run -n 0", message), "-n is 0");
 }
 
 TEST(Help, FitsAScreen) {

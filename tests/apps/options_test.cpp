@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "apps/field_flags.h"
 #include "apps/help.h"
 #include "tests/apps/idle_command_line.h"
 #include "tests/apps/scoped_env.h"
@@ -33,6 +36,49 @@ TEST(ParseQuantity, RefusesWhatIsNoCount) {
                            "3iB", "99999999T", "0x10"}) {
     EXPECT_EQ(parse_quantity(text), std::nullopt) << text;
   }
+}
+
+TEST(ParseQuantity, IsExactUpToTheLargest) {
+  EXPECT_EQ(parse_quantity("9007199254740993"), 9007199254740993);  // 2^53 + 1: no double
+  EXPECT_EQ(parse_quantity("9223372036854775807"), INT64_MAX);
+  EXPECT_EQ(parse_quantity("8388607T"), int64_t{8388607} << 40);
+  EXPECT_EQ(parse_quantity("0.0009765625M"), 1024);
+  for (const char* text : {"9223372036854775808", "18446744073709551617", "8388608T",
+                           "99999999999999999999999999999999999999999999", "1.0001", "1..5G"}) {
+    EXPECT_EQ(parse_quantity(text), std::nullopt) << text;
+  }
+}
+
+TEST(Numbers, AreTakenWholeOrRefused) {
+  EXPECT_EQ(number_problem<int>("-7"), "");
+  EXPECT_EQ(number_problem<int64_t>("9223372036854775807"), "");
+  EXPECT_EQ(number_problem<float>("0.5"), "");
+  EXPECT_EQ(number_problem<float>("1e-3"), "");
+  EXPECT_EQ(number_problem<float>("nan"), "");  // ranges are the engine's to check
+  EXPECT_EQ(number_problem<float>(""), "'' is not a number");
+  EXPECT_EQ(number_problem<float>(" 1"), "' 1' is not a number");
+  EXPECT_EQ(number_problem<float>("1,5"), "'1,5' is not a number");
+  EXPECT_EQ(number_problem<int>(""), "'' is not a whole number");
+  EXPECT_EQ(number_problem<int>("1.5"), "'1.5' is not a whole number");
+  EXPECT_EQ(number_problem<int>("4294967297"),
+            "'4294967297' is too large or too small; give a whole number from -2147483648 to "
+            "2147483647");
+  EXPECT_EQ(number_problem<int64_t>("9223372036854775808").substr(0, 36),
+            "'9223372036854775808' is too large o");
+}
+
+// A table that named a flag no verb has would send people looking for it.
+TEST(FieldFlags, AreFlagsOfSomeVerb) {
+  IdleCommandLine line;
+  for (const auto& [field, flag] : field_flags()) {
+    const std::string name(flag.substr(0, flag.find(' ')));
+    EXPECT_TRUE(std::ranges::any_of(
+        line.verbs,
+        [&](const CLI::App* verb) { return verb->get_option_no_throw(name) != nullptr; }))
+        << field << " is said to be " << flag;
+  }
+  EXPECT_EQ(flag_names()("max_new_tokens"), "--max-tokens");
+  EXPECT_EQ(flag_names()("page_size"), "page_size");
 }
 
 std::string arguments_of(const CLI::App& verb) {

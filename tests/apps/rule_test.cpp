@@ -9,6 +9,7 @@
 #include "apps/machine.h"
 #include "apps/perplexity_rule.h"
 #include "apps/text_file.h"
+#include "model/memory_needs.h"
 #include "tessera/engine/tokenizer.h"
 #include "tests/core/message_of.h"
 
@@ -69,14 +70,15 @@ TEST(Windows, OfTheReferenceTextsHoldTheOraclesTokens) {
 
 TEST(WeightBytes, CountEveryParameter) {
   const model::ModelConfig config = model::load_config(TESSERA_SOURCE_DIR "/models/tessera-13m");
-  EXPECT_EQ(weight_bytes(config, DType::bf16, false), config.num_parameters() * 2);
-  EXPECT_EQ(weight_bytes(config, DType::f32, false), config.num_parameters() * 4);
+  using model::WeightFormat;
+  EXPECT_EQ(weight_bytes(config, DType::bf16, WeightFormat::plain), config.num_parameters() * 2);
+  EXPECT_EQ(weight_bytes(config, DType::f32, WeightFormat::plain), config.num_parameters() * 4);
   // A layer: qkv 640 x 384, output 384 x 384, gate and up 2048 x 384, down 384 x 1024; norms 2 x
   // 384. The head is the embedding's codes, beside the embedding itself in bf16.
   const int64_t codes = 6 * (640 * 384 + 384 * 384 + 2048 * 384 + 384 * 1024) + 8192 * 384;
   const int64_t outputs = 6 * (640 + 384 + 2048 + 384) + 8192;
   const int64_t plain = 8192 * 384 + 6 * 2 * 384 + 384;
-  EXPECT_EQ(weight_bytes(config, DType::bf16, true), codes + 4 * outputs + 2 * plain);
+  EXPECT_EQ(weight_bytes(config, DType::bf16, WeightFormat::int8), codes + 4 * outputs + 2 * plain);
 }
 
 TEST(Fit, LeavesRoomForWeightsAndWholePages) {

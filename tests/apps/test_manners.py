@@ -56,6 +56,7 @@ def test_a_wrong_verb_is_answered_with_the_right_one():
                                        ["run", "--seed", "-1", "-p", "x"],
                                        ["run", "--step-timeout", "-1", "-p", "x"],
                                        ["run", "--step-timeout", "nan", "-p", "x"],
+                                       ["run", "--temperature", "-1", "-p", "x"],
                                        ["run", "--chat", "-p", "x"],
                                        ["bench", "e2e", "nothing"],
                                        ["bench", "e2e", "--shape", "llama3-8c"]])
@@ -68,8 +69,7 @@ def test_a_command_line_that_cannot_be_meant_is_status_2(arguments):
 
 @pytest.mark.parametrize("arguments", [["run", "/no/such", "x"], ["inspect", "/no/such"],
                                        ["perplexity", "--text", "/no/such"],
-                                       ["eval", "arc", "--data", "/no/such"],
-                                       ["run", "--temperature", "-1", "-p", "x"]])
+                                       ["eval", "arc", "--data", "/no/such"]])
 def test_what_fails_is_status_1_and_one_line(arguments):
     done = call(*arguments)
     assert done.returncode == 1

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bench/result_file.h"
 #include "tessera/core/error.h"
 
 namespace tessera::bench {
@@ -37,7 +39,7 @@ Report sample_report() {
 TEST(Report, ReadsBackTheTimesItWrote) {
   const std::string path = testing::TempDir() + "tessera_report_test.json";
   const Report report = sample_report();
-  write_json(report, path);
+  ResultFile(path).write(report_json(report));
   const auto times = read_times(path);
   ASSERT_EQ(times.size(), 1u);
   EXPECT_EQ(times.at(time_key("rms_norm_sm90_bf16", report.results[0].shape)), 2.346);
@@ -57,7 +59,7 @@ TEST(Report, WritesAPeerByItsNameAndTheHostsCost) {
   report.results.push_back(report.results[0]);
   report.results[0].host_us = 1.23456;
   report.results[0].peer = {"rms_norm_bf16", 3.0, 2.9, 3.1, 1.27891};
-  write_json(report, path);
+  ResultFile(path).write(report_json(report));
   std::ifstream file(path);
   const auto results = nlohmann::json::parse(file).at("results");
   const auto want = nlohmann::json::parse(
@@ -86,16 +88,42 @@ TEST(Report, PrintsEveryColumnUnderItsHeading) {
   ends_like("x base", "-");
 }
 
-TEST(Report, SaysWhichFileItCouldNotWriteOrRead) {
-  EXPECT_THROW(write_json(sample_report(), "/no/such/folder/x.json"), Error);
-  EXPECT_THROW(read_times("/no/such/file.json"), Error);
+TEST(Report, SaysWhichFileItCouldNotRead) { EXPECT_THROW(read_times("/no/such/file.json"), Error); }
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
-TEST(Commit, ComesFromTheEnvironmentFirst) {
-  setenv("TESSERA_COMMIT", "0123abcd", 1);
-  EXPECT_EQ(current_commit(), "0123abcd");
-  unsetenv("TESSERA_COMMIT");
-  EXPECT_FALSE(current_commit().empty());
+TEST(ResultFile, IsRefusedWhenItIsOpenedWhereItCannotBeWritten) {
+  for (const char* path : {"/no/such/folder/x.json", "/tmp"}) {
+    try {
+      const ResultFile file(path);
+      FAIL() << path;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(ResultFile, KeepsWhatThereWasUntilItIsWritten) {
+  const std::string path = testing::TempDir() + "tessera_result_file_test.json";
+  std::ofstream(path) << "a longer text from before";
+  { const ResultFile never_written(path); }
+  EXPECT_EQ(text_of(path), "a longer text from before");
+  ResultFile(path).write("new");
+  EXPECT_EQ(text_of(path), "new");
+  std::filesystem::remove(path);
+  { const ResultFile never_written(path); }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(ResultFile, IsRefusedOnAFullDisk) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  ResultFile file("/dev/full");
+  EXPECT_THROW(file.write("text"), Error);
 }
 
 }  // namespace

@@ -3,9 +3,13 @@
 #include "tessera/core/tensor.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <fstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -292,6 +296,33 @@ TEST(Elements, LoadAndStoreAsFloatInEveryDType) {
       EXPECT_EQ(load_as_float(tensor, index), static_cast<float>(i % 7)) << i;
     }
   }
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(Zeros, AreZerosAlsoWhereMemoryWasUsedBefore) {
+  for (const int64_t count : {int64_t{0}, int64_t{100}, int64_t{3} << 20, int64_t{64} << 20}) {
+    {
+      const Tensor used(DType::u8, {count});
+      if (count > 0) std::memset(used.view().data, 0xff, static_cast<size_t>(count));
+    }
+    const Tensor zeros = Tensor::zeros(DType::u8, {count});
+    const auto* bytes = zeros.view().as<uint8_t>();
+    EXPECT_TRUE(std::all_of(bytes, bytes + count, [](uint8_t byte) { return byte == 0; })) << count;
+  }
+}
+
+TEST(Zeros, TakeNoMemoryUntilTheyAreWritten) {
+  const int64_t before = resident_bytes();
+  const Tensor zeros = Tensor::zeros(DType::u8, {int64_t{1} << 30});
+  EXPECT_LT(resident_bytes() - before, int64_t{1} << 29);
+  zeros.view().as<uint8_t>()[int64_t{1} << 29] = 1;
+  EXPECT_LT(resident_bytes() - before, int64_t{1} << 29);
 }
 
 TEST(Elements, FollowStrides) {

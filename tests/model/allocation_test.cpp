@@ -54,6 +54,13 @@ TEST(Allocation, IsCounted) {
   EXPECT_EQ(num_allocations - before, 2);
 }
 
+TEST(Allocation, NewRowsOfTheTableOfAnglesTakeNoMemory) {
+  RopeTable table(2000, 64, 10000.0, {}, cpu_device());
+  const int64_t before = num_allocations;
+  for (const int64_t num_positions : {1, 256, 257, 1999}) table.make_rows(num_positions);
+  EXPECT_EQ(num_allocations - before, 0);
+}
+
 struct Kind {
   model::LoadOptions load;
   KvType kv_type = KvType::plain;

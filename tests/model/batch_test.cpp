@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ TEST(Batch, UploadBringsEverythingOver) {
   BatchBuffers buffers(kLimits, cpu_device());
   const HostBatch host = good_batch();
   const Batch batch = buffers.upload(host, {});
+  EXPECT_EQ(batch.num_positions, 1 + *std::ranges::max_element(host.positions));
   EXPECT_EQ(batch.num_tokens(), 7);
   EXPECT_EQ(batch.batch(), 4);
   EXPECT_EQ(batch.num_decodes, 2);

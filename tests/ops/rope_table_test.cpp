@@ -1,6 +1,8 @@
 // The angles of rotary embedding against values derived by hand from the models' definitions.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "tessera/ops/rope.h"
@@ -122,6 +124,35 @@ TEST(RopeTable, YarnScalesByTheAttentionFactor) {
   yarn.attention_factor.reset();
   yarn.factor = 0.5;
   EXPECT_EQ(make_rope_table(1, 8, 10000.0, yarn).view().as<float>()[0], 1.0f);
+}
+
+// The bits of the whole table, whichever steps it is made in; and rows never move.
+TEST(RopeTable, MadeInStepsHasTheRowsOfTheTableMadeWhole) {
+  const RopeScaling yarn{.kind = RopeScalingKind::yarn,
+                         .factor = 4.0,
+                         .original_max_positions = 512,
+                         .attention_factor = {}};
+  for (const RopeScaling& scaling : {RopeScaling{}, yarn}) {
+    constexpr int64_t kPositions = 1000;
+    const Tensor whole = make_rope_table(kPositions, 64, 10000.0, scaling);
+    RopeTable table(kPositions, 64, 10000.0, scaling, cpu_device());
+    EXPECT_EQ(table.num_made(), 0);
+    EXPECT_EQ(to_string(table.view()), "f32[1000, 64] on cpu");
+    const void* const data = table.view().data;
+    int64_t num_made = 0;
+    for (const int64_t wanted : {1, 1, 255, 256, 257, 700, 3, 1000, 5000}) {
+      table.make_rows(wanted);
+      EXPECT_GE(table.num_made(), std::min<int64_t>(wanted, kPositions));
+      EXPECT_GE(table.num_made(), num_made);
+      num_made = table.num_made();
+      EXPECT_EQ(table.view().data, data);
+      EXPECT_EQ(
+          std::memcmp(data, whole.view().data, static_cast<size_t>(num_made * 64) * sizeof(float)),
+          0)
+          << wanted;
+    }
+    EXPECT_EQ(num_made, kPositions);
+  }
 }
 
 TEST(RopeTable, RefusesWhatHasNoMeaning) {

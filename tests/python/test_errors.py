@@ -15,6 +15,11 @@ def ones(*shape, dtype="float32"):
     return np.ones(shape, dtype)
 
 
+def attend(**options):
+    q = ones(1, 2, 1, 8)
+    return tessera.attention_prefill(q, q, q, **options)
+
+
 REFUSED = {
     "a shape": (lambda: tessera.rms_norm(ones(2, 8), ones(7)), r"rms_norm: weight is f32\[7\]"),
     "a dtype": (
@@ -74,6 +79,19 @@ REFUSED = {
         lambda: tessera.dequantize(ones(2, 8), ones(1, 1), format="float8_e4m3fn"),
         "dequantize: x holds f32 but its format is e4m3",
     ),
+    "a negative seed": (
+        lambda: attend(dropout_seed=-1),
+        "dropout_seed is -1; want 0 to 18446744073709551615",
+    ),
+    "a seed of 65 bits": (
+        lambda: attend(dropout_seed=2**64),
+        "dropout_seed is 18446744073709551616",
+    ),
+    "a seed that is no number": (lambda: attend(dropout_seed="x"), "dropout_seed is 'x'; want a"),
+    "a window of 2^63": (lambda: attend(window=(2**63, None)), "window is 9223372036854775808"),
+    "a device of 33 bits": (lambda: tessera.device_info(2**32), "index is 4294967296"),
+    "a row that is no name": (lambda: tessera.using(row=3).__enter__(), "row is a int"),
+    "a scalar": (lambda: tessera.quantize(np.float32(1), "int8"), "x has 0 axes; want at least 1"),
     "a device": (lambda: tessera.device_info(99), "there is no CUDA device 99"),
 }
 
@@ -90,6 +108,79 @@ def test_an_error_says_apart_from_its_message_where_it_was_raised():
         tessera.rms_norm(ones(2, 8), ones(7))
     assert ".cpp" not in str(caught.value)
     assert ".cpp:" in caught.value.where
+# Every operation: the axes of each tensor it must have, and the words that follow them.
+OPERATIONS = {
+    "argmax": ([2],),
+    "attention_cascade": ([4, 4, 4, 1, 4, 4, 1],),
+    "attention_decode": ([4, 4, 4, 1],),
+    "attention_merge": ([4, 3],),
+    "attention_prefill": ([4] * 3,),
+    "copy": ([2],),
+    "dequantize": ([2, 2],),
+    "embedding": ([2, 1],),
+    "expand_2_4": ([2, 3],),
+    "gelu": ([2],),
+    "gelu_mul": ([2, 2],),
+    "gemm": ([2, 2],),
+    "gemm_2_4": ([2, 2, 3],),
+    "kv_append": ([3, 3, 1, 4, 4],),
+    "kv_copy_pages": ([4, 4, 1, 1],),
+    "kv_gather": ([4, 4, 1, 1, 3, 3],),
+    "layer_norm": ([2, 1],),
+    "pack_gate_up": ([2, 2],),
+    "prune_2_4": ([2],),
+    "quantize": ([2], "int8"),
+    "reduce": ([2], "sum"),
+    "relu": ([2],),
+    "rms_norm": ([2, 1],),
+    "rope": ([3, 3, 1, 2],),
+    "silu": ([2],),
+    "silu_mul": ([2, 2],),
+    "softmax": ([2],),
+    "transpose": ([2],),
+}
+OTHERS = {
+    *("__commit__", "__version__", "DeviceInfo", "Error", "NotSupported", "Row", "cuda_version"),
+    *("device_info", "library_path", "make_rope_table", "num_cuda_devices", "rows", "supports"),
+    "using",
+}
+
+
+class Shaped:
+    """Has a shape and nothing else."""
+
+    shape = (2, 8)
+
+
+WRONG = [None, 3, "text", [1.0], Shaped(), object()]
+
+
+def test_every_operation_is_tried():
+    assert set(OPERATIONS) | OTHERS == set(tessera.__all__)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
+def test_what_is_no_tensor_is_refused_by_an_error_in_any_place(name, wrong):
+    ranks, *words = OPERATIONS[name]
+    for place in range(len(ranks)):
+        if wrong is None and (name, place) == ("rope", 1):
+            continue  # k may be absent
+        tensors = [ones(*[2] * (rank - 1), 8) for rank in ranks]
+        tensors[place] = wrong
+        with pytest.raises(tessera.Error):
+            getattr(tessera, name)(*tensors, *words)
+
+
+@pytest.mark.parametrize("wrong", WRONG[1:], ids=lambda wrong: type(wrong).__name__)
+def test_an_out_that_is_no_tensor_is_refused_by_an_error(wrong):
+    for call in (
+        lambda: tessera.quantize(ones(2, 8), "uint8", out=(wrong, wrong)),
+        lambda: tessera.rms_norm(ones(2, 8), ones(8), dtype="int8", out=wrong),
+        lambda: tessera.embedding(ones(2, 8), np.zeros(2, np.int32), out=wrong),
+    ):
+        with pytest.raises(tessera.Error):
+            call()
 
 
 def read_only(x):

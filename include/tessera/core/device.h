@@ -39,6 +39,9 @@ struct DeviceInfo {
 
 // 0 where there is no GPU, no driver, or the build has no CUDA.
 int num_cuda_devices();
+// Why a driver that is installed gives no device, such as one older than this build's CUDA, with
+// the versions; empty where there is a device, no driver, or a build without CUDA.
+std::string cuda_problem();
 // Asked of the driver once per device, then remembered.
 const DeviceInfo& device_info(Device device);
 
@@ -51,6 +54,8 @@ std::string cuda_driver_version();
 
 // Memory on either kind of device; CPU memory is aligned to 64 bytes. allocate(0) may be null.
 void* allocate(Device device, size_t num_bytes);
+// The same, all zeros. Large CPU memory becomes resident only where it is written.
+void* allocate_zeros(Device device, size_t num_bytes);
 void deallocate(Device device, void* data) noexcept;
 // Ordered on `stream` where a GPU takes part, and complete on return only between CPU buffers. From
 // one GPU to another the stream is the destination's.

@@ -25,6 +25,11 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
+// Memory was asked for that is not there: the host's, a GPU's, or what a limit leaves of either.
+class OutOfMemory : public Error {
+  using Error::Error;
+};
+
 // Defined in error.cpp so that headers pay nothing for formatting.
 [[noreturn]] void fail(std::string_view what,
                        std::source_location where = std::source_location::current());

@@ -81,6 +81,8 @@ class Tensor {
   Tensor(DType dtype, std::span<const int64_t> shape, Device device = {});
   Tensor(DType dtype, std::initializer_list<int64_t> shape, Device device = {})
       : Tensor(dtype, std::span(shape.begin(), shape.size()), device) {}
+  // Filled with zero bytes; on a GPU by work on the default stream. See allocate_zeros.
+  static Tensor zeros(DType dtype, std::initializer_list<int64_t> shape, Device device = {});
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;
   ~Tensor();

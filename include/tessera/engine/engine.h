@@ -12,6 +12,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/dtype.h"
+#include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
 #include "tessera/engine/tokenizer.h"
 #include "tessera/ops/kv_type.h"
@@ -42,6 +43,7 @@ struct EngineOptions {
   // kStepTimeoutStatus. 0: no limit; none given: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
+  FieldNames field_names = {};                  // of these options and of requests, in refusals
   std::function<Clock::time_point()> now = {};  // what deadlines are held against; none: the clock
 };
 
@@ -72,7 +74,9 @@ struct EngineMetrics {
 
 class Engine {
  public:
-  // A Hugging Face folder: config.json, tokenizer.json, safetensors.
+  // A Hugging Face folder: config.json, tokenizer.json, safetensors. Whatever can be refused
+  // without reading weights is refused before: options, a device that lacks a kernel, a tokenizer
+  // that does not fit; OutOfMemory where weights, caches and tables do not fit into what is free.
   static std::unique_ptr<Engine> load(const std::filesystem::path& folder,
                                       const EngineOptions& options);
   virtual ~Engine() = default;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/engine/field_names.h"
+
 namespace tessera {
 
 // Applied in this order: logit_bias, penalties, temperature, top_k, typical_p, top_p, min_p, then
@@ -28,6 +30,6 @@ struct SamplingParams {
 };
 
 // Refuses values outside their range, naming the field and the range; `vocab` bounds logit_bias.
-void check(const SamplingParams& params, int64_t vocab);
+void check(const SamplingParams& params, int64_t vocab, const FieldNames& names = {});
 
 }  // namespace tessera

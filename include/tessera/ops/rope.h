@@ -38,6 +38,32 @@ std::vector<double> rope_frequencies(int64_t rotary_dim, double theta, const Rop
 Tensor make_rope_table(int64_t num_positions, int64_t rotary_dim, double theta,
                        const RopeScaling& scaling = {});
 
+// The same table on any device, its rows made when they are first needed: a model of a million
+// positions pays for those it reaches. Rows have the bits that make_rope_table gives them.
+class RopeTable {
+ public:
+  RopeTable() = default;
+  // Takes the memory of all rows and makes none. On the CPU memory that no row was written to is
+  // not resident.
+  RopeTable(int64_t num_positions, int64_t rotary_dim, double theta, const RopeScaling& scaling,
+            Device device);
+
+  // Rows [0, num_positions), as far as the table goes, are there for what is ordered on the stream
+  // after this call. Makes whole blocks of rows, so that most calls do nothing. Allocates nothing.
+  void make_rows(int64_t num_positions, const Context& ctx = {});
+
+  const TensorView& view() const { return table_.view(); }  // all rows, made or not
+  int64_t num_made() const { return num_made_; }
+  int64_t size_bytes() const { return table_.size_bytes(); }
+
+ private:
+  std::vector<double> frequencies_;  // [rotary_dim / 2]
+  double factor_ = 1.0;              // of attention
+  Tensor table_;                     // f32 [num_positions, rotary_dim]
+  Tensor block_;                     // rows on their way to a GPU; empty on the CPU
+  int64_t num_made_ = 0;
+};
+
 // Rotates the first rotary_dim (the table's width) elements of every head in place. A position
 // outside the table is refused on the CPU; on a GPU its tokens become NaN, so that it shows.
 struct RopeArgs {

@@ -14,12 +14,12 @@ namespace {
 using tessera::testing::message_of;
 
 // A page is 1,600 bytes, a context 63 pages.
-constexpr KvNeeds kNeeds = {.page_bytes = 1600,
-                            .page_size = 16,
-                            .max_context = 1000,
-                            .max_batch = 4,
-                            .kv_bytes = 0,
-                            .free_bytes = 10'000'000};
+const KvNeeds kNeeds = {.page_bytes = 1600,
+                        .page_size = 16,
+                        .max_context = 1000,
+                        .max_batch = 4,
+                        .kv_bytes = 0,
+                        .free_bytes = 10'000'000};
 
 void expect_refusal(const KvNeeds& needs, const std::string& want) {
   const std::string message = message_of([&] { num_kv_pages(needs); });
@@ -65,14 +65,16 @@ TEST(KvSize, RefusesMemoryThatHoldsNoContextAndSaysWhatToSet) {
   needs.free_bytes = 1600 * 4 * 10;
   expect_refusal(needs,
                  "engine: a context of 1000 tokens needs 100800 bytes of KV cache; 64000 bytes are "
-                 "free, of which 25 % are taken by default: lower max_context to 160 or less, or "
+                 "free beside the model, of which 25 % are taken by default: lower max_context to "
+                 "160 or less, or "
                  "set kv_bytes");
 }
 
 TEST(KvSize, RefusesMoreThanIsFree) {
   KvNeeds needs = kNeeds;
   needs.kv_bytes = needs.free_bytes + 1;
-  expect_refusal(needs, "engine: kv_bytes is 10000001; 10000000 bytes are free: lower it");
+  expect_refusal(
+      needs, "engine: kv_bytes is 10000001; 10000000 bytes are free beside the model: lower it");
 }
 
 TEST(KvSize, FindsMemoryOnThisMachine) { EXPECT_GT(free_memory(cpu_device()), 1 << 20); }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -127,6 +128,51 @@ TEST(Refusal, OfCounts) {
   request.prompt = {1};
   request.sampling.temperature = -1.0f;
   EXPECT_NE(message_of([&] { engine->submit(request); }).find("temperature"), std::string::npos);
+}
+
+// Every refusal of a request's settings has the caller's word for the field, and only that.
+TEST(Refusal, UsesTheCallersNames) {
+  engine::Capacity capacity{.vocab = 96,
+                            .max_context = 128,
+                            .max_batch = 8,
+                            .max_step_tokens = 64,
+                            .max_step_logits = 8,
+                            .page_size = 4,
+                            .num_pages = 64,
+                            .has_tokenizer = true,
+                            .names = {[](std::string_view field) {
+                              std::string flag = concat("--", field);
+                              std::ranges::replace(flag, '_', '-');
+                              return flag;
+                            }}};
+  const std::vector<RefusedRequest> cases = {
+      {"--max-new-tokens is 0; give at least 1", [](Request& r) { r.max_new_tokens = 0; }},
+      {"--min-new-tokens is -1", [](Request& r) { r.min_new_tokens = -1; }},
+      {"--stop is empty",
+       [](Request& r) {
+         r.stop = {"x", ""};
+       }},
+      {"--stop-tokens is 96;", [](Request& r) { r.stop_tokens = {96}; }},
+      {"--num-outputs is 65; give 1 to 64", [](Request& r) { r.num_outputs = 65; }},
+      {"--beam-width is 33; give 0 to 32", [](Request& r) { r.beam_width = 33; }},
+      {"--num-logprobs is 21;", [](Request& r) { r.num_logprobs = 21; }},
+      {"--length-penalty is inf",
+       [](Request& r) { r.length_penalty = std::numeric_limits<float>::infinity(); }},
+      {"--temperature is nan; give 0 to 10",
+       [](Request& r) { r.sampling.temperature = std::numeric_limits<float>::quiet_NaN(); }},
+      {"--top-p is 2;", [](Request& r) { r.sampling.top_p = 2.0f; }},
+      {"--logit-bias names token 96;",
+       [](Request& r) {
+         r.sampling.logit_bias = {{96, 1.0f}};
+       }},
+  };
+  for (const RefusedRequest& one : cases) {
+    Request request;
+    one.spoil(request);
+    const std::string message = message_of([&] { check_settings(request, capacity); });
+    EXPECT_TRUE(message.starts_with(one.want)) << "got: " << message << "\nwant: " << one.want;
+    EXPECT_EQ(message.find("request"), std::string::npos) << message;
+  }
 }
 
 TEST(Refusal, OfOptions) {

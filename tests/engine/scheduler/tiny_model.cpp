@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "core/text.h"
+#include "engine/fill_options.h"
 #include "tessera/core/error.h"
 
 namespace tessera::testing {
