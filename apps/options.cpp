@@ -14,10 +14,9 @@ namespace tessera::apps {
 namespace {
 
 // Flags that say the same thing to whichever verb has them.
-constexpr std::array<std::string_view, 10> kShared = {"check-weights", "context", "device",
-                                                     "dtype",         "kv",      "kv-bytes",
-                                                      "step-timeout",  "threads", "verbose",
-                                                      "weights"};
+constexpr std::array<std::string_view, 10> kShared = {
+    "check-weights", "context",      "device",  "dtype",   "kv",
+    "kv-bytes",      "step-timeout", "threads", "verbose", "weights"};
 
 std::string env_word(std::string_view text) {
   std::string word;

@@ -27,7 +27,11 @@ class Error : public std::runtime_error {
 
 // Memory was asked for that is not there: the host's, a GPU's, or what a limit leaves of either.
 class OutOfMemory : public Error {
-  using Error::Error;
+ public:
+  // Written out: nvcc 13.0 fails on an inherited constructor with this default argument.
+  explicit OutOfMemory(std::string_view what,
+                       std::source_location where = std::source_location::current())
+      : Error(what, where) {}
 };
 
 // Defined in error.cpp so that headers pay nothing for formatting.
