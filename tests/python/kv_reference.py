@@ -34,14 +34,26 @@ def stored(scale):
     return np.where(rounded > 0, rounded, np.float16(1))
 
 
+def finite(x, axis):
+    """x with zeros where a value along the axis is not finite, and where all of them are."""
+    is_finite = np.isfinite(x).all(axis, keepdims=True)
+    return np.where(is_finite, x, np.float32(0)), is_finite
+
+
+def nan_unless(is_finite, scale):
+    return np.where(is_finite, scale, np.float16(np.nan))
+
+
 def by_range(x, highest, axis):
     """(codes, scale, low) from 0 to `highest` along an axis, which scale and low keep as 1."""
-    low = np.nanmin(x, axis, keepdims=True).clip(-LARGEST, LARGEST).astype("float16")
+    x, is_finite = finite(x, axis)
+    low = x.min(axis, keepdims=True).clip(-LARGEST, LARGEST).astype("float16")
     low = low + np.float16(0)  # no -0
-    spread = np.nanmax(x, axis, keepdims=True) - low.astype("float32")
+    spread = x.max(axis, keepdims=True) - low.astype("float32")
     scale = stored(spread / np.float32(highest))
     codes = np.rint((x - low.astype("float32")) / scale.astype("float32"))
-    return np.nan_to_num(codes).clip(0, highest).astype("uint8"), scale, low
+    codes = np.where(is_finite, codes, 0).clip(0, highest).astype("uint8")
+    return codes, nan_unless(is_finite, scale), nan_unless(is_finite, low)
 
 
 def pack(codes):
@@ -60,11 +72,12 @@ def encode(x, kind, fp8_scale=ONE):
         return x, None
     if kind in FP8:
         codes = ref.to_fp8(np.nan_to_num(x / fp8_scale), FP8[kind])
-        return np.where(np.isnan(x), np.uint8(0), codes), None
+        return np.where(np.isfinite(x), codes, np.uint8(0x7F)), None  # NaN
     if kind == "int8":
-        scale = stored(np.nanmax(np.abs(x), -1, keepdims=True) / np.float32(127))
-        codes = np.rint(np.nan_to_num(x) / scale.astype("float32"))
-        return codes.clip(-127, 127).astype("int8"), scale
+        x, is_finite = finite(x, -1)
+        scale = stored(np.abs(x).max(-1, keepdims=True) / np.float32(127))
+        codes = np.rint(x / scale.astype("float32"))
+        return codes.clip(-127, 127).astype("int8"), nan_unless(is_finite, scale)
     codes, scale, low = by_range(x, 255 if kind == "uint8" else 15, -1)
     return pack(codes) if kind == "i4" else codes, np.concatenate((scale, low), -1)
 

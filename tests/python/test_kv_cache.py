@@ -59,8 +59,9 @@ def test_tokens_are_written_in_the_formats_of_their_pages(k_kind, v_kind):
     assert_same(got[1], want[1], "values")
 
 
-def test_numbers_that_are_none_have_code_0():
-    x = np.float32([[[np.nan, 1, -2, 4]]])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_stored_as_nan(bad):
+    x = np.float32([[[bad, 1, -2, 4]]])
     for kind in set(kv.FORMATS) - {"plain"}:
         got, want = (kv.Pool(kind, (1, 1, 1, 4), np.float32([1])) for _ in range(2))
         want.append(x, [0])
