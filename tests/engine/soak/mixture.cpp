@@ -70,7 +70,9 @@ Request make_random(Dice& dice, const Tokenizer& tokenizer, int64_t max_context)
     request.max_new_tokens = std::min<int64_t>(request.max_new_tokens, 16);
   }
   request.priority = static_cast<int32_t>(dice(-2, 2));
-  if (dice.one_in(4)) request.stop = {dice.of<std::string>({" the", "\n", "e", " and", "é"})};
+  const bool has_beams = request.beam_width > 0;  // which stop strings are not for
+  if (!has_beams && dice.one_in(4))
+    request.stop = {dice.of<std::string>({" the", "\n", "e", " and", "é"})};
   if (dice.one_in(6)) request.stop_tokens = {static_cast<int32_t>(dice(0, 500))};
   if (dice.one_in(6)) request.min_new_tokens = dice(0, request.max_new_tokens);
   if (dice.one_in(4)) request.ignores_eos = true;
