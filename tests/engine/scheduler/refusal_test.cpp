@@ -171,7 +171,7 @@ TEST(Refusal, UsesTheCallersNames) {
     one.spoil(request);
     const std::string message = message_of([&] { check_settings(request, capacity); });
     EXPECT_TRUE(message.starts_with(one.want)) << "got: " << message << "\nwant: " << one.want;
-    EXPECT_EQ(message.find("request"), std::string::npos) << message;
+    EXPECT_EQ(message.find("request: "), std::string::npos) << message;
   }
 }
 
