@@ -97,7 +97,7 @@ class Soak {
     options.max_context = kMaxContext;
     options.max_batch = 12;
     options.max_step_tokens = 64;
-    options.max_queue = 16;
+    options.max_queue = 6;
     options.kv_bytes =
         kPoolContexts * kMaxContext * model::load_config(model).kv_bytes_per_token(options.dtype);
     return options;
