@@ -58,7 +58,7 @@ class Soak {
     const auto elapsed = [&] {
       return std::chrono::duration<double>(Clock::now() - start).count();
     };
-    const double round = std::clamp(settings_.seconds / 40, 0.5, 15.0);
+    const double round = std::clamp(settings_.seconds / 40, 2.0, 15.0);
     // Memory grows until every buffer has had its largest request, so the first rounds do not
     // count.
     const double warm = std::min(settings_.seconds / 4, 60.0);
@@ -66,6 +66,9 @@ class Soak {
     while (elapsed() < settings_.seconds && faults_.size() < kMaxShownFaults) {
       const double end = std::min(elapsed() + round, settings_.seconds);
       while (elapsed() < end && faults_.size() < kMaxShownFaults) turn();
+      if (dice_.one_in(2)) {  // the others of these rounds run to their ends
+        for (const auto& [id, active] : active_) engine_.cancel(id);
+      }
       drain();
       check_idle();
       const Level now{count_descriptors(), resident_bytes()};
@@ -94,7 +97,7 @@ class Soak {
     options.max_context = kMaxContext;
     options.max_batch = 12;
     options.max_step_tokens = 64;
-    options.max_queue = 16;
+    options.max_queue = 6;
     options.kv_bytes =
         kPoolContexts * kMaxContext * model::load_config(model).kv_bytes_per_token(options.dtype);
     return options;
