@@ -48,7 +48,7 @@ if [ -n "$pack" ]; then
   (cd "$build" && find . -type f -perm -u+x \( -path ./apps/tessera -o -name libtessera.so \
     -o -path './tests/*_gpu_tests' -o -path ./ladder/gemm/tessera_ladder \
     -o -path ./ladder/attention/tessera_attention_ladder \) -print0 |
-    tar -c --null -T -) | xz -T0 -3 >"$pack"
+    tar -c --null -T -) | xz -T1 --lzma2=preset=3,dict=512MiB >"$pack"  # programs share kernels
   ls -l "$pack"
   exit
 fi

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/text.h"
 #include "model/config.h"
 #include "model/safetensors.h"
 #include "model/weights.h"
@@ -48,12 +49,12 @@ std::string entry(const std::string& type, int64_t size, int64_t begin, int64_t 
 }
 
 std::string header_of(const std::string& name, const std::string& value) {
-  return "{" + json(name).dump() + ":" + value + "}";
+  return concat("{", json(name).dump(), ":", value, "}");
 }
 
 TEST(HostileNames, OfTensorsInAHeader) {
-  const std::string twice = "{" + json(hostile()).dump() + ":" + entry("F32", 1, 0, 4) + "," +
-                            json(hostile()).dump() + ":" + entry("F32", 1, 4, 8) + "}";
+  const std::string twice = concat("{", json(hostile()).dump(), ":", entry("F32", 1, 0, 4), ",",
+                                   json(hostile()).dump(), ":", entry("F32", 1, 4, 8), "}");
   const std::vector<std::pair<std::string, std::string>> headers = {
       {"a name twice", twice},
       {"no object", header_of(hostile(), "3")},
@@ -63,9 +64,9 @@ TEST(HostileNames, OfTensorsInAHeader) {
       {"bytes beyond the end", header_of(hostile(), entry("F32", 9, 0, 36))},
       {"a size that disagrees", header_of(hostile(), entry("F32", 9, 0, 8))},
       {"a gap", header_of(hostile(), entry("F32", 1, 4, 8))},
-      {"metadata twice", R"({"__metadata__":{)" + json(hostile()).dump() + R"(:"",)" +
-                             json(hostile()).dump() + R"(:""}})"},
-      {"no JSON", "{" + hostile()}};
+      {"metadata twice", concat(R"({"__metadata__":{)", json(hostile()).dump(), R"(:"",)",
+                                json(hostile()).dump(), R"(:""}})")},
+      {"no JSON", concat("{", hostile())}};
   for (const auto& [what, header] : headers) {
     const std::string file = stored_file(header, std::string(8, '\1'));
     expect_harmless(what, [&] { model::parse_safetensors(as_bytes_of(file), "a.safetensors"); });
@@ -80,7 +81,7 @@ TEST(HostileNames, OfTensorsThatAModelHasNoPlaceFor) {
   const TemporaryFolder folder;
   const model::ModelConfig config = tiny_config();
   std::vector<FileTensor> tensors = tiny_tensors(config);
-  tensors.push_back({"model." + hostile(), {1}, {0}});
+  tensors.push_back({concat("model.", hostile()), {1}, {0}});
   folder.write("model.safetensors", stored_tensors(tensors));
   const model::Checkpoint checkpoint = model::Checkpoint::open(folder.path());
   expect_harmless("a tensor too many", [&] { model::load_weights(checkpoint, config, {}); });
@@ -90,7 +91,7 @@ TEST(HostileNames, OfShardsAndTensorsInAnIndex) {
   const std::string one = stored_tensors({{"a", {1}, {1}}});
   const std::vector<std::pair<std::string, json>> maps = {
       {"a shard that is not there", {{"a", kHostileFile + "2"}}},
-      {"a shard elsewhere", {{"a", "../" + hostile()}}},
+      {"a shard elsewhere", {{"a", concat("../", hostile())}}},
       {"a shard with NUL", {{"a", std::string("b\0c", 3) + hostile()}}},
       {"a tensor that no shard has", {{hostile(), kHostileFile}}},
       {"a value that is no name", {{hostile(), 3}}}};
@@ -102,7 +103,7 @@ TEST(HostileNames, OfShardsAndTensorsInAnIndex) {
     expect_harmless(what, [&] { model::Checkpoint::open(folder.path()); });
   }
   const TemporaryFolder folder;
-  folder.write("model.safetensors.index.json", "{\"" + hostile() + "\"");
+  folder.write("model.safetensors.index.json", concat("{\"", hostile(), "\""));
   expect_harmless("no JSON", [&] { model::Checkpoint::open(folder.path()); });
 }
 
@@ -138,7 +139,8 @@ TEST(HostileNames, OfKeysAndValuesInAConfig) {
     }
   }
   expect_harmless("a key twice", [&] {
-    model::parse_config("{" + json(hostile()).dump() + ":1," + json(hostile()).dump() + ":2}", "c");
+    const std::string key = json(hostile()).dump();
+    model::parse_config(concat("{", key, ":1,", key, ":2}"), "c");
   });
 }
 
