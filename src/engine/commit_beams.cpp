@@ -43,24 +43,26 @@ void EngineImpl::finish_beams(ActiveRequest& active) {
   const std::vector<FinishedBeam>& found = active.sequences.front()->beams->search.results();
   for (int32_t index = 0; index < active.request.num_outputs; ++index) {
     SequenceOutput& output = add_output(active, index);
-    active.is_finished[static_cast<size_t>(index)] = true;
-    if (index >= std::ssize(found)) {
+    if (index < std::ssize(found)) {
+      report_beam(found[static_cast<size_t>(index)], output);
+    } else {
       output.finish = FinishReason::error;
       output.error = concat("beam search found ", found.size(), " continuations of the ",
                             active.request.num_outputs, " asked for");
-      continue;
     }
-    const FinishedBeam& finished = found[static_cast<size_t>(index)];
-    output.tokens = finished.beam.tokens;
-    output.score = static_cast<float>(finished.score);
-    output.finish = finished.is_ended ? FinishReason::stop : FinishReason::length;
-    if (!tokenizer_) continue;
-    std::vector<int32_t> ids;
-    for (const OutputToken& token : output.tokens) ids.push_back(token.token);
-    if (finished.is_ended) ids.pop_back();
-    output.text = tokenizer_->decode(ids);
+    active.is_finished[static_cast<size_t>(index)] = true;  // last: memory may run out before
   }
   close_if_finished(active);
+}
+
+void EngineImpl::report_beam(const FinishedBeam& finished, SequenceOutput& output) const {
+  std::vector<int32_t> ids;
+  for (const OutputToken& token : finished.beam.tokens) ids.push_back(token.token);
+  if (finished.is_ended) ids.pop_back();
+  if (tokenizer_) output.text = tokenizer_->decode(ids);
+  output.tokens = finished.beam.tokens;
+  output.score = static_cast<float>(finished.score);
+  output.finish = finished.is_ended ? FinishReason::stop : FinishReason::length;
 }
 
 }  // namespace tessera::engine

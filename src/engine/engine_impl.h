@@ -95,6 +95,7 @@ class EngineImpl final : public Engine {
   void commit_beams(Sequence& sequence, std::span<RowResult> results);
   void move_beam_pages(BeamGroup& beams, std::span<const int32_t> parents);
   void finish_beams(ActiveRequest& request);
+  void report_beam(const FinishedBeam& finished, SequenceOutput& output) const;
 
   // queues.cpp
   Sequence& add_sequence(ActiveRequest& request, int32_t index);

@@ -30,6 +30,15 @@ bool is_empty(const Problem& problem) {
   });
 }
 
+// Whether the call takes the operand. A cascade counts its own keys: the lengths of all are for the
+// reference on the CPU. Scales of heads belong to no page.
+bool is_taken(const ProblemMaker& maker, const Operand& operand) {
+  if (maker.op == "attention_cascade") return operand.name != "seq_lens";
+  if (maker.op == "kv_copy_pages")
+    return !(operand.name.ends_with("_scales") && operand.shape.size() == 1);
+  return true;
+}
+
 TEST(EveryOperation, RefusesEachOperandThatIsNotAligned) {
   for (const ProblemMaker& maker : problem_makers()) {
     int num_refused = 0;
@@ -40,7 +49,8 @@ TEST(EveryOperation, RefusesEachOperandThatIsNotAligned) {
         if (is_empty(problem)) continue;
         for (size_t i = 0; i < problem.operands.size(); ++i) {
           const std::vector<TensorView> views = place(problem, i);
-          if (storage_bytes(views[i].dtype, 1) == 1) continue;
+          if (storage_bytes(views[i].dtype, 1) == 1 || !is_taken(maker, problem.operands[i]))
+            continue;
           const std::string message =
               ::tessera::testing::message_of([&] { problem.call(views, Context{}); });
           ASSERT_NE(message.find("copy it to memory that is aligned"), std::string::npos)

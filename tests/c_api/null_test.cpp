@@ -145,6 +145,7 @@ const Export kExports[] = {
     entry<tessera_last_error>("tessera_last_error"),
     entry<tessera_last_error_where>("tessera_last_error_where"),
     entry<tessera_abi_version>("tessera_abi_version"),
+    entry<tessera_commit>("tessera_commit"),
     entry<tessera_version>("tessera_version"),
     entry<tessera_cuda_version>("tessera_cuda_version"),
     entry<tessera_rms_norm>("tessera_rms_norm"),

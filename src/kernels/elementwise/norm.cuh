@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kNormMaxThreads, 1)
   for (int i = 0; i < kVecs; ++i) {
     row.normalize(weight[i], stats, h[i]);
     if constexpr (Kind::kTakesBias) row.add_bias(bias[i], h[i]);
-    if (row.needs_absmax()) largest = fmaxf(largest, row.absmax_of(h[i]));
+    if (row.needs_absmax()) largest = tile::Max::apply(largest, row.absmax_of(h[i]));
   }
   const float inverse_scale = row.find_scale(largest, shared);
   TESSERA_UNROLL
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads,
   float largest = 0.0f;
   if (row.needs_absmax()) {
     for (int v = vec_of_thread(0); v < num_vecs; v += blockDim.x) {
-      largest = fmaxf(largest, row.absmax_of(normalized(v)));
+      largest = tile::Max::apply(largest, row.absmax_of(normalized(v)));
     }
   }
   const float inverse_scale = row.find_scale(largest, shared);
