@@ -3,22 +3,23 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/attention/decode_sm90/leaves.h"
 
 namespace tessera::kernels {
 
-// TB/s that a number of blocks reach together, as straight lines between points. `share` counts
-// blocks in units of the GPU's SMs.
+// TB/s that a number of blocks reach together, as straight lines between points; beyond the last
+// point its own. `share` counts blocks in units of the GPU's SMs.
 struct RatePoint {
   float share;
   float rate;
 };
-using RateCurve = std::array<RatePoint, 12>;  // the last point repeats up to the end
+using RateCurve = std::span<const RatePoint>;
 
-constexpr float rate_at(const RateCurve& curve, float share) {
+constexpr float rate_at(RateCurve curve, float share) {
   for (size_t i = 1; i < curve.size(); ++i) {
     const RatePoint a = curve[i - 1], b = curve[i];
     if (share > b.share) continue;
@@ -27,77 +28,29 @@ constexpr float rate_at(const RateCurve& curve, float share) {
   return curve.back().rate;
 }
 
-// Two SMs share a port to memory. Up to half as many blocks as SMs have a port each; a few more
-// make some share one, and these end late, unless blocks have so little in flight that ports do not
-// fill.
-inline constexpr RateCurve kFirstWave{{{0, 0},
-                                       {.295f, 3.8f},
-                                       {.5f, 4.25f},
-                                       {.53f, 3.1f},
-                                       {.59f, 2.8f},
-                                       {.636f, 3.0f},
-                                       {.682f, 3.4f},
-                                       {.758f, 3.7f},
-                                       {.848f, 4.2f},
-                                       {1, 4.5f},
-                                       {2, 4.5f},
-                                       {3, 4.5f}}};
-inline constexpr RateCurve kFirstWaveLean{{{0, 0},
-                                           {.182f, 1.65f},
-                                           {.364f, 2.95f},
-                                           {.485f, 3.6f},
-                                           {.59f, 3.93f},
-                                           {.758f, 4.28f},
-                                           {1, 4.4f},
-                                           {1.05f, 3.1f},
-                                           {1.18f, 2.9f},
-                                           {1.36f, 3.6f},
-                                           {1.7f, 4.1f},
-                                           {2, 4.4f}}};
-inline constexpr RateCurve kFirstWaveAlone{{{0, 0},
-                                            {.182f, 1.65f},
-                                            {.364f, 2.95f},
-                                            {.485f, 3.6f},
-                                            {.545f, 3.9f},
-                                            {.59f, 3.3f},
-                                            {.636f, 3.2f},
-                                            {.682f, 3.7f},
-                                            {.758f, 3.9f},
-                                            {.848f, 4.4f},
-                                            {1, 4.55f},
-                                            {2, 4.55f}}};
+// Two SMs share a port to memory. Up to half as many blocks as SMs have a port each. With a few
+// more some share one and end late, unless blocks have so little in flight that ports do not fill.
+inline constexpr RatePoint kFirstWave[] = {
+    {0, 0},        {.295f, 3.8f}, {.5f, 4.25f},  {.53f, 3.1f},  {.59f, 2.8f},
+    {.636f, 3.0f}, {.682f, 3.4f}, {.758f, 3.7f}, {.848f, 4.2f}, {1, 4.5f}};
+inline constexpr RatePoint kFirstWaveLean[] = {
+    {0, 0},    {.182f, 1.65f}, {.364f, 2.95f}, {.485f, 3.6f}, {.59f, 3.93f}, {.758f, 4.28f},
+    {1, 4.4f}, {1.05f, 3.1f},  {1.18f, 2.9f},  {1.36f, 3.6f}, {1.7f, 4.1f},  {2, 4.4f}};
+inline constexpr RatePoint kFirstWaveAlone[] = {
+    {0, 0},        {.182f, 1.65f}, {.364f, 2.95f}, {.485f, 3.6f}, {.545f, 3.9f}, {.59f, 3.3f},
+    {.636f, 3.2f}, {.682f, 3.7f},  {.758f, 3.9f},  {.848f, 4.4f}, {1, 4.55f}};
 // Blocks of later waves begin one by one, which evens them out.
-inline constexpr RateCurve kLaterWave{{{0, 0},
-                                       {.295f, 3.8f},
-                                       {.485f, 4.25f},
-                                       {1, 4.5f},
-                                       {2, 4.5f},
-                                       {3, 4.5f},
-                                       {4, 4.5f},
-                                       {5, 4.5f},
-                                       {6, 4.5f},
-                                       {7, 4.5f},
-                                       {8, 4.5f},
-                                       {9, 4.5f}}};
-inline constexpr RateCurve kLaterWaveLean{{{0, 0},
-                                           {.182f, 1.65f},
-                                           {.364f, 2.95f},
-                                           {.485f, 3.6f},
-                                           {.59f, 3.93f},
-                                           {.758f, 4.28f},
-                                           {1, 4.4f},
-                                           {2, 4.4f},
-                                           {3, 4.4f},
-                                           {4, 4.4f},
-                                           {5, 4.4f},
-                                           {6, 4.4f}}};
+inline constexpr RatePoint kLaterWave[] = {{0, 0}, {.295f, 3.8f}, {.485f, 4.25f}, {1, 4.5f}};
+inline constexpr RatePoint kLaterWaveLean[] = {{0, 0},        {.182f, 1.65f}, {.364f, 2.95f},
+                                               {.485f, 3.6f}, {.59f, 3.93f},  {.758f, 4.28f},
+                                               {1, 4.4f}};
 
 // One way to run a call, in microseconds.
 struct DecodeKernelCost {
   int log2_warps;  // of a block
   int blocks_on_sm;
-  const RateCurve& first;
-  const RateCurve& later;
+  RateCurve first;  // of the wave that starts the call
+  RateCurve later;
   float call;   // once
   float block;  // of each wave
   float step;   // of a warp, where it waits for nobody
@@ -126,7 +79,7 @@ constexpr float decode_cost(const DecodeKernelCost& kernel, const DecodeWork& wo
   const int64_t at_once = int64_t{work.num_sms} * kernel.blocks_on_sm;
   const float block_mb =
       static_cast<float>(work.unit_bytes) * 1e-6f / static_cast<float>(1 << log2_parts);
-  const auto wave = [&](int64_t blocks, const RateCurve& curve) {
+  const auto wave = [&](int64_t blocks, RateCurve curve) {
     const auto count = static_cast<float>(blocks);
     const float rate = rate_at(curve, count / static_cast<float>(work.num_sms));
     const float streaming = .5f * kernel.block + count * block_mb / rate;
