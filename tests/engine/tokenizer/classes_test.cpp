@@ -121,7 +121,8 @@ TEST(Classes, PatternsMatchWhatTheReferenceMatches) {
 }
 
 TEST(NormalForms, OfRandomTextsAreThoseOfTheReference) {
-  for (const json& row : read_data("nfc")["rows"]) {
+  const json data = read_data("nfc");
+  for (const json& row : data["rows"]) {
     SCOPED_TRACE(row[0]);
     EXPECT_EQ(tokenizer::normalize(row[0].get<std::string>(), tokenizer::NormalForm::nfc),
               row[1].get<std::string>());
