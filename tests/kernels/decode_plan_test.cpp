@@ -211,8 +211,8 @@ TEST(DecodePlan, LongSequencesTakeSmallBlocksThatHaveAnSmEach) {
   EXPECT_EQ(plan_of_eight(128, 131072), (DecodePlan{DecodeMerge::pair, 1}));
 }
 
-// Between the powers of two the model decides. Of 72 or 80 blocks some would share a port to memory
-// and end late; 40 have a port each, and several waves even out.
+// Between the powers of two the model decides. 72 or 80 blocks in one wave
+// reach a lower rate than 40 do, or than several waves.
 TEST(DecodePlan, BlocksShareTheGpuEvenly) {
   EXPECT_EQ(plan(72, 32768), (DecodePlan{DecodeMerge::parts, 3}));
   EXPECT_EQ(plan(80, 4289), (DecodePlan{DecodeMerge::parts, 2}));

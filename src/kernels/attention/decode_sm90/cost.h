@@ -28,8 +28,8 @@ constexpr float rate_at(RateCurve curve, float share) {
   return curve.back().rate;
 }
 
-// Two SMs share a port to memory. Up to half as many blocks as SMs have a port each. With a few
-// more some share one and end late, unless blocks have so little in flight that ports do not fill.
+// Measured: rates fall just above half as many blocks as SMs, less so for blocks with little in
+// flight. The likely cause, not proved: two SMs share a way to memory, and pairs then end late.
 inline constexpr RatePoint kFirstWave[] = {
     {0, 0},        {.295f, 3.8f}, {.5f, 4.25f},  {.53f, 3.1f},  {.59f, 2.8f},
     {.636f, 3.0f}, {.682f, 3.4f}, {.758f, 3.7f}, {.848f, 4.2f}, {1, 4.5f}};
