@@ -11,6 +11,7 @@
 #include "apps/generate.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
+#include "apps/prompt.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 

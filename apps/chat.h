@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/prompt.h"
 #include "tessera/engine/engine.h"
+#include "tessera/text/prompt.h"
 
 namespace tessera::apps {
 

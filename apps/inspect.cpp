@@ -19,7 +19,7 @@
 #include "model/config.h"
 #include "model/memory_needs.h"
 #include "model/safetensors.h"
-#include "tessera/engine/chat_template.h"
+#include "tessera/text/chat_template.h"
 
 namespace tessera::apps {
 namespace {

@@ -120,7 +120,8 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
 // The prompt in tokens, or what is wrong with it and with the chat template.
 std::vector<int32_t> make_prompt(const PromptMaker& prompts, const RunOptions& options,
                                  const std::string& text, bool is_chat) {
-  if (!is_chat) return prompts.continuation(text, options.has_special);
+  if (!is_chat) return as_usage([&] { return prompts.continuation(text, options.has_special); });
+  as_usage([&] { prompts.check_covered(text); });
   Conversation conversation(options.system);
   conversation.ask(text);
   return prompts.chat(conversation.messages());
@@ -161,7 +162,10 @@ int run(const RunOptions& options) {
   {
     const PromptMaker prompts(opened.tokenizer, load_chat_settings(folder));
     if (options.chat == 0) is_chat = prompts.has_template() || !options.system.empty();
-    if (is_chat && !prompts.has_template()) prompts.chat({});  // refuses, with what to do
+    if (is_chat && !prompts.has_template()) {
+      throw UsageError(
+          "the model has no chat template; leave out --chat and --system to continue plain text");
+    }
     if (!is_interactive) {
       request.prompt = make_prompt(prompts, options, *arguments.prompt, is_chat);
       fit_to_context(request, opened.options.max_context);
@@ -169,7 +173,7 @@ int run(const RunOptions& options) {
   }
   const std::unique_ptr<Engine> engine = load_engine(std::move(opened));
   if (!is_interactive) return answer(*engine, std::move(request), options, folder.string());
-  run_chat(*engine, PromptMaker(*engine, folder),
+  run_chat(*engine, PromptMaker(*engine->tokenizer(), load_chat_settings(folder)),
            {.request = std::move(request),
             .system = options.system,
             .uses_template = is_chat,

@@ -4,7 +4,7 @@
 
 #include "fuzz/fuzz.h"
 #include "tessera/core/error.h"
-#include "tessera/engine/chat_template.h"
+#include "tessera/text/chat_template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

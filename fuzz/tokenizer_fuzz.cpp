@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "fuzz/fuzz.h"
-#include "tessera/engine/tokenizer.h"
+#include "tessera/text/tokenizer.h"
 
 namespace {
 

@@ -17,6 +17,7 @@ from source_files import CPP_SUFFIXES, REPOSITORY, report, source_files
 CORE = ("core/*", "tessera/core/*")
 OP_STRUCTS = ("tessera/ops/*",)
 OPS = CORE + OP_STRUCTS + ("ops/*",)
+TEXT = ("text/*", "tessera/text/*")
 
 NO_CUDA, CUDA_IN_SOURCES, CUDA_ANYWHERE = "nowhere", "in .cpp and .cu files only", "anywhere"
 
@@ -28,6 +29,7 @@ class Layer(NamedTuple):
 
 LAYERS = {
     "core": Layer(CORE, CUDA_IN_SOURCES),
+    "text": Layer(CORE + TEXT),
     "tile": Layer(("tessera/core/dtype.h", "core/library.h"), CUDA_ANYWHERE),
     "kernels": Layer(CORE + OP_STRUCTS + ("tile/*",), CUDA_ANYWHERE),
     "cpu": Layer(CORE + OP_STRUCTS),
@@ -36,10 +38,11 @@ LAYERS = {
     "cache": Layer(CORE),
     "dist": Layer(OPS, CUDA_IN_SOURCES),
     "model": Layer(OPS + ("dist/communicator.h",)),
-    "engine": Layer(CORE + ("model/*", "cache/*", "dist/communicator.h", "tessera/engine/*")),
-    "server": Layer(OPS + ("engine/*", "tessera/engine/*")),
-    "c_api": Layer(OPS + ("engine/*", "tessera/*")),
-    "apps": Layer(OPS + ("engine/*", "model/*", "server/*", "bench/*", "tessera/*",
+    "engine": Layer(CORE + TEXT + ("model/*", "cache/*", "dist/communicator.h",
+                                   "tessera/engine/*")),
+    "server": Layer(OPS + TEXT + ("engine/*", "tessera/engine/*")),
+    "c_api": Layer(OPS + TEXT + ("engine/*", "tessera/*")),
+    "apps": Layer(OPS + TEXT + ("engine/*", "model/*", "server/*", "bench/*", "tessera/*",
                          "kernels/row.h")),
     "bench": Layer(OPS + ("tessera/*", "cpu/*", "tile/*", "kernels/row.h", "kernels/launch.h"),
                    CUDA_IN_SOURCES),

@@ -32,8 +32,8 @@ for target in "${targets[@]}"; do
   if [[ -f $dictionary ]]; then options+=(-dict="$dictionary"); fi
   corpora=(fuzz/corpus/"$target")
   case $target in
-    tokenizer_json) corpora+=(tests/engine/tokenizer/data) ;;
-    chat_template) corpora+=(tests/engine/chat/templates) ;;
+    tokenizer_json) corpora+=(tests/text/tokenizer/data) ;;
+    chat_template) corpora+=(tests/text/chat/templates) ;;
   esac
   result=ok
   build/fuzz/fuzz/fuzz_"$target" "${options[@]}" "$found" "${corpora[@]}" \

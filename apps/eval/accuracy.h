@@ -10,7 +10,7 @@
 
 #include "apps/eval/question.h"
 #include "apps/score.h"
-#include "tessera/engine/tokenizer.h"
+#include "tessera/text/tokenizer.h"
 
 namespace tessera::apps {
 

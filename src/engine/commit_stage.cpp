@@ -24,20 +24,15 @@ SequenceOutput& EngineImpl::add_output(ActiveRequest& request, int32_t index) {
 // since a stop string may be complete.
 FinishReason EngineImpl::commit_text(Sequence& sequence, int32_t token, FinishReason finish,
                                      std::string& text) {
-  if (!sequence.decoder) return finish;
+  if (!sequence.text) return finish;
   const ActiveRequest& active = *sequence.request;
-  const std::vector<std::string>& stops = active.request.stop;
+  static const std::vector<std::string> kNone;
+  const bool is_past_minimum = active.num_generated(sequence) > active.request.min_new_tokens;
+  const std::vector<std::string>& stops = is_past_minimum ? active.request.stop : kNone;
   const bool is_stop_token = finish == FinishReason::stop;
-  std::string piece = is_stop_token ? std::string() : sequence.decoder->push(token);
-  if (finish != FinishReason::none) piece += sequence.decoder->finish();
-  if (active.num_generated(sequence) <= active.request.min_new_tokens) {
-    sequence.text.flush(text);
-    text += piece;
-    return finish;
-  }
-  if (sequence.text.push(piece, stops, text)) return FinishReason::stop;
-  if (finish != FinishReason::none) sequence.text.flush(text);
-  return finish;
+  if (!is_stop_token && sequence.text->push(token, stops, text)) return FinishReason::stop;
+  if (finish == FinishReason::none) return finish;
+  return sequence.text->finish(stops, text) ? FinishReason::stop : finish;
 }
 
 void EngineImpl::commit_token(Sequence& sequence, OutputToken token) {

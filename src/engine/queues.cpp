@@ -28,7 +28,7 @@ Sequence& EngineImpl::add_sequence(ActiveRequest& request, int32_t index) {
   sequence->request = &request;
   sequence->index = index;
   sequence->arrival = request.id * kMaxOutputs + static_cast<uint64_t>(index);
-  if (tokenizer_) sequence->decoder.emplace(*tokenizer_);
+  if (tokenizer_) sequence->text.emplace(*tokenizer_);
   if (request.counts_tokens()) {
     for (const int32_t token : request.request.prompt) ++sequence->counts.prompt[token];
   }
@@ -77,10 +77,7 @@ void EngineImpl::end_request(ActiveRequest& request, FinishReason reason,
     });
     if (found == request.sequences.end()) continue;
     Sequence& sequence = **found;
-    const std::string rest = sequence.decoder ? sequence.decoder->finish() : std::string();
-    if (!sequence.text.push(rest, request.request.stop, output.text)) {
-      sequence.text.flush(output.text);
-    }
+    if (sequence.text) sequence.text->finish(request.request.stop, output.text);
   }
   counters_.num_cancelled += reason == FinishReason::cancelled ? 1 : 0;
   close_if_finished(request);

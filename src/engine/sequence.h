@@ -12,9 +12,8 @@
 #include "cache/page_cache.h"
 #include "engine/beam_search.h"
 #include "engine/sampling/sampler.h"
-#include "engine/stop_text.h"
 #include "tessera/engine/request.h"
-#include "tessera/engine/tokenizer.h"
+#include "text/text_stream.h"
 
 namespace tessera::engine {
 
@@ -37,10 +36,9 @@ struct Sequence {
   cache::PageList pages;            // hold num_computed tokens; empty while waiting
   std::vector<int32_t> beam_pages;  // a beam search's pages in one list, as the plan reads them
   bool is_running = false;
-  std::optional<BeamGroup> beams;  // of a beam search; `tokens` is then the prompt alone
-  TokenCounts counts;              // filled only where a penalty asks for it
-  std::optional<StreamDecoder> decoder;
-  StopText text;
+  std::optional<BeamGroup> beams;        // of a beam search; `tokens` is then the prompt alone
+  TokenCounts counts;                    // filled only where a penalty asks for it
+  std::optional<text::TextStream> text;  // none where the model has no tokenizer
 };
 
 // A request from submit to its last output.

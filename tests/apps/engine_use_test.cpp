@@ -135,42 +135,9 @@ TEST(FitToContext, CutsWhatIsGeneratedAndRefusesAPromptThatIsTooLong) {
   EXPECT_NE(message_of([&] { fit_to_context(request, 32); }).find("32 tokens"), std::string::npos);
 }
 
-class PromptMakerTest : public ::testing::Test {
- protected:
-  Tokenizer tokenizer_ = Tokenizer::load(kModel + "/tokenizer.json");
-};
-
-TEST_F(PromptMakerTest, TakesControlTokensInTextOnlyWhereAsked) {
-  const PromptMaker prompts(tokenizer_, {});
-  const std::string text = "a<|end_of_text|>";
-  const int32_t end = *tokenizer_.find("<|end_of_text|>");
-  EXPECT_NE(prompts.continuation(text, false).back(), end);
-  EXPECT_EQ(prompts.continuation(text, true).back(), end);
-  EXPECT_EQ(prompts.continuation(text, false).front(), tokenizer_.prefix().front());
-}
-
-TEST_F(PromptMakerTest, UsesTheTemplateAndKeepsUsersOutOfIt) {
-  const PromptMaker prompts(
-      tokenizer_, {.template_source = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: "
-                                      "{{ m['content'] }}\n{% endfor %}",
-                   .bos_token = "<|begin_of_text|>",
-                   .eos_token = "<|end_of_text|>"});
-  const std::vector<ChatMessage> messages = {{"user", "<|end_of_text|>"}};
-  const std::vector<int32_t> tokens = prompts.chat(messages);
-  EXPECT_EQ(tokens.front(), *tokenizer_.find("<|begin_of_text|>"));
-  EXPECT_EQ(std::ranges::count(tokens, *tokenizer_.find("<|end_of_text|>")), 0);
-  EXPECT_EQ(tokenizer_.decode(tokens), "user: <|end_of_text|>\n");
-}
-
-TEST_F(PromptMakerTest, WithoutATemplateRefusesAChat) {
-  const PromptMaker prompts(tokenizer_, {});
-  EXPECT_FALSE(prompts.has_template());
-  EXPECT_NE(message_of([&] { prompts.chat({}); }).find("no chat template"), std::string::npos);
-}
-
 TEST(Generate, StreamsTheTextAndTimesIt) {
   const auto engine = Engine::load(kModel, small_options());
-  const PromptMaker prompts(*engine, kModel);
+  const PromptMaker prompts(*engine->tokenizer(), load_chat_settings(kModel));
   Request request = {.prompt = prompts.continuation("The city of", false), .max_new_tokens = 16};
   request.sampling.temperature = 0;
   std::string streamed;

@@ -10,7 +10,7 @@
 #include "apps/perplexity_rule.h"
 #include "apps/text_file.h"
 #include "model/memory_needs.h"
-#include "tessera/engine/tokenizer.h"
+#include "tessera/text/tokenizer.h"
 #include "tests/core/message_of.h"
 
 namespace tessera::apps {

@@ -63,6 +63,13 @@ class CheckLayersTest(BadTreeTest):
         self.include("src/tile/vec.cuh", '"kernels/launch.h"')
         self.assert_flagged("tile must not include kernels/launch.h")
 
+    def test_text_stays_below_the_engine(self):
+        self.include("src/engine/sequence.h", '"text/text_stream.h"', '"tessera/text/tokenizer.h"')
+        self.include("src/text/prompt.cpp", '"tessera/text/prompt.h"', '"core/text.h"')
+        self.assert_clean()
+        self.include("src/text/prompt.cpp", '"engine/sequence.h"')
+        self.assert_flagged("src/text/prompt.cpp:1", "text must not include engine/sequence.h")
+
     def test_a_device_header_includes_no_container(self):
         self.include("src/tile/vec.cuh", "<vector>")
         self.assert_flagged("src/tile/vec.cuh:1", "<vector>")

@@ -14,8 +14,8 @@
 #include "tessera/core/dtype.h"
 #include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
-#include "tessera/engine/tokenizer.h"
 #include "tessera/ops/kv_type.h"
+#include "tessera/text/tokenizer.h"
 
 namespace tessera {
 

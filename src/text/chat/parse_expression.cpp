@@ -1,0 +1,263 @@
+// Expressions, from the loosest operator to the tightest.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/text.h"
+#include "text/chat/parser.h"
+
+namespace tessera::chat {
+
+int64_t Parser::depth_of(const std::vector<ExpressionPtr>& parts) {
+  int64_t depth = 0;
+  for (const ExpressionPtr& part : parts) depth = std::max(depth, part->depth);
+  return depth;
+}
+
+int64_t Parser::depth_of(const ArgumentNodes& arguments) {
+  int64_t depth = depth_of(arguments.positional);
+  for (const auto& [name, value] : arguments.named) depth = std::max(depth, value->depth);
+  return depth;
+}
+
+ExpressionPtr Parser::parse_expression(bool with_conditional) {
+  const Level level(*this);
+  return with_conditional ? parse_conditional() : parse_or();
+}
+
+ExpressionPtr Parser::parse_conditional() {
+  ExpressionPtr value = parse_or();
+  while (skip_name("if")) {
+    const int line = current().line;
+    ExpressionPtr test = parse_or();
+    ExpressionPtr otherwise = skip_name("else") ? parse_expression() : nullptr;
+    const int64_t depth =
+        std::max({test->depth, value->depth, otherwise ? otherwise->depth : int64_t{0}});
+    value =
+        add(line, ConditionalNode{std::move(test), std::move(value), std::move(otherwise)}, depth);
+  }
+  return value;
+}
+
+ExpressionPtr Parser::parse_or() {
+  const int line = current().line;
+  std::vector<ExpressionPtr> operands;
+  operands.push_back(parse_and());
+  while (skip_name("or")) operands.push_back(parse_and());
+  if (operands.size() == 1) return std::move(operands.front());
+  const int64_t depth = depth_of(operands);
+  return add(line, LogicNode{false, std::move(operands)}, depth);
+}
+
+ExpressionPtr Parser::parse_and() {
+  const int line = current().line;
+  std::vector<ExpressionPtr> operands;
+  operands.push_back(parse_not());
+  while (skip_name("and")) operands.push_back(parse_not());
+  if (operands.size() == 1) return std::move(operands.front());
+  const int64_t depth = depth_of(operands);
+  return add(line, LogicNode{true, std::move(operands)}, depth);
+}
+
+ExpressionPtr Parser::parse_not() {
+  if (!current().is_name("not")) return parse_compare();
+  const Level level(*this);
+  const int line = take().line;
+  ExpressionPtr operand = parse_not();
+  const int64_t depth = operand->depth;
+  return add(line, UnaryNode{UnaryOp::logical_not, std::move(operand)}, depth);
+}
+
+namespace {
+
+std::optional<CompareOp> compare_op(const Token& token) {
+  if (token.is_symbol("==")) return CompareOp::equal;
+  if (token.is_symbol("!=")) return CompareOp::unequal;
+  if (token.is_symbol("<")) return CompareOp::less;
+  if (token.is_symbol("<=")) return CompareOp::less_equal;
+  if (token.is_symbol(">")) return CompareOp::greater;
+  if (token.is_symbol(">=")) return CompareOp::greater_equal;
+  if (token.is_name("in")) return CompareOp::in;
+  return {};
+}
+
+std::optional<BinaryOp> sum_op(const Token& token) {
+  if (token.is_symbol("+")) return BinaryOp::add;
+  if (token.is_symbol("-")) return BinaryOp::subtract;
+  return {};
+}
+
+std::optional<BinaryOp> product_op(const Token& token) {
+  if (token.is_symbol("*")) return BinaryOp::multiply;
+  if (token.is_symbol("/")) return BinaryOp::divide;
+  if (token.is_symbol("//")) return BinaryOp::floor_divide;
+  if (token.is_symbol("%")) return BinaryOp::modulo;
+  return {};
+}
+
+std::optional<BinaryOp> power_op(const Token& token) {
+  if (token.is_symbol("**")) return BinaryOp::power;
+  return {};
+}
+
+}  // namespace
+
+ExpressionPtr Parser::parse_compare() {
+  const int line = current().line;
+  ExpressionPtr first = parse_sum();
+  std::vector<std::pair<CompareOp, ExpressionPtr>> rest;
+  int64_t depth = first->depth;
+  while (true) {
+    std::optional<CompareOp> op = compare_op(current());
+    if (current().is_name("not") && look().is_name("in")) {
+      take();
+      op = CompareOp::not_in;
+    }
+    if (!op) break;
+    take();
+    rest.emplace_back(*op, parse_sum());
+    depth = std::max(depth, rest.back().second->depth);
+  }
+  if (rest.empty()) return first;
+  return add(line, CompareNode{std::move(first), std::move(rest)}, depth);
+}
+
+// Operators of one precedence, from left to right.
+template <class Next, class OperatorOf>
+ExpressionPtr Parser::parse_chain(Next next, OperatorOf operator_of) {
+  const int line = current().line;
+  ExpressionPtr first = next();
+  std::vector<std::pair<BinaryOp, ExpressionPtr>> rest;
+  int64_t depth = first->depth;
+  while (const std::optional<BinaryOp> op = operator_of(current())) {
+    take();
+    rest.emplace_back(*op, next());
+    depth = std::max(depth, rest.back().second->depth);
+  }
+  if (rest.empty()) return first;
+  return add(line, ArithmeticNode{std::move(first), std::move(rest)}, depth);
+}
+
+ExpressionPtr Parser::parse_sum() {
+  return parse_chain([this] { return parse_concat(); }, sum_op);
+}
+
+ExpressionPtr Parser::parse_concat() {
+  const int line = current().line;
+  std::vector<ExpressionPtr> operands;
+  operands.push_back(parse_product());
+  while (skip_symbol("~")) operands.push_back(parse_product());
+  if (operands.size() == 1) return std::move(operands.front());
+  const int64_t depth = depth_of(operands);
+  return add(line, ConcatNode{std::move(operands)}, depth);
+}
+
+ExpressionPtr Parser::parse_product() {
+  return parse_chain([this] { return parse_power(); }, product_op);
+}
+
+// From left to right as well: Jinja's ** differs from Python's here.
+ExpressionPtr Parser::parse_power() {
+  return parse_chain([this] { return parse_unary(); }, power_op);
+}
+
+ExpressionPtr Parser::parse_unary(bool with_filter) {
+  ExpressionPtr value;
+  if (current().is_symbol("-") || current().is_symbol("+")) {
+    const Level level(*this);
+    const UnaryOp op = current().is_symbol("-") ? UnaryOp::negate : UnaryOp::plus;
+    const int line = take().line;
+    ExpressionPtr operand = parse_unary(false);
+    const int64_t depth = operand->depth;
+    value = add(line, UnaryNode{op, std::move(operand)}, depth);
+  } else {
+    value = parse_primary();
+  }
+  value = parse_postfix(std::move(value));
+  return with_filter ? parse_filters_and_tests(std::move(value)) : std::move(value);
+}
+
+ExpressionPtr Parser::parse_name() {
+  const Token& token = take();
+  const std::string& name = token.text;
+  if (name == "true" || name == "True") return add(token.line, Literal{true});
+  if (name == "false" || name == "False") return add(token.line, Literal{false});
+  if (name == "none" || name == "None") return add(token.line, Literal{None{}});
+  return add(token.line, NameNode{intern(name)});
+}
+
+ExpressionPtr Parser::parse_primary() {
+  const Token& token = current();
+  const int line = token.line;
+  switch (token.kind) {
+    case TokenKind::name: return parse_name();
+    case TokenKind::integer: return add(line, Literal{take().integer});
+    case TokenKind::real: return add(line, Literal{take().real});
+    case TokenKind::string: {
+      std::string text;  // neighbouring strings are one
+      while (current().kind == TokenKind::string) text += take().text;
+      return add(line, Literal{control_text(text)});
+    }
+    default: break;
+  }
+  if (skip_symbol("(")) {
+    ExpressionPtr value = parse_tuple(true, true);
+    expect_symbol(")");
+    return value;
+  }
+  if (token.is_symbol("[")) return parse_list();
+  if (token.is_symbol("{")) return parse_dict();
+  fail("an expression is expected");
+}
+
+ExpressionPtr Parser::parse_tuple(bool with_conditional, bool is_parenthesized,
+                                  std::string_view stop) {
+  const int line = current().line;
+  const auto is_at_end = [&] {
+    const Token& token = current();
+    return token.kind == TokenKind::print_end || token.kind == TokenKind::block_end ||
+           token.is_symbol(")") || (!stop.empty() && token.is_name(stop));
+  };
+  std::vector<ExpressionPtr> items;
+  bool is_tuple = false;
+  while (!is_at_end()) {
+    items.push_back(parse_expression(with_conditional));
+    if (!skip_symbol(",")) break;
+    is_tuple = true;
+  }
+  if (!is_tuple && !items.empty()) return std::move(items.front());
+  if (!is_tuple && !is_parenthesized) fail("an expression is expected");
+  const int64_t depth = depth_of(items);
+  return add(line, SequenceNode{ListKind::tuple, std::move(items)}, depth);
+}
+
+ExpressionPtr Parser::parse_list() {
+  const int line = take().line;
+  std::vector<ExpressionPtr> items;
+  while (!current().is_symbol("]")) {
+    items.push_back(parse_expression());
+    if (!skip_symbol(",")) break;
+  }
+  expect_symbol("]");
+  const int64_t depth = depth_of(items);
+  return add(line, SequenceNode{ListKind::list, std::move(items)}, depth);
+}
+
+ExpressionPtr Parser::parse_dict() {
+  const int line = take().line;
+  DictNode node;
+  int64_t depth = 0;
+  while (!current().is_symbol("}")) {
+    ExpressionPtr key = parse_expression();
+    expect_symbol(":");
+    ExpressionPtr value = parse_expression();
+    depth = std::max({depth, key->depth, value->depth});
+    node.items.emplace_back(std::move(key), std::move(value));
+    if (!skip_symbol(",")) break;
+  }
+  expect_symbol("}");
+  return add(line, std::move(node), depth);
+}
+
+}  // namespace tessera::chat
