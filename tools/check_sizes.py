@@ -18,14 +18,16 @@ MAX_KERNEL_FILE_LINES = 800  # a kernel that is one thought stays in one file
 KERNEL_SUFFIXES = (".cu", ".cuh")
 MAX_FUNCTION_LINES = 120
 MAX_COLUMNS = 100
-MAX_DOCUMENT_LINES = {"README.md": 150, "CONTRIBUTING.md": 80, "Makefile": 59}
+MAX_DOCUMENT_LINES = {"README.md": 150, "CONTRIBUTING.md": 80, "Makefile": 59,
+                      "docs/README.md": 60}
 MAX_FOLDER_README_LINES = 15
-FOLDERS_WITH_SHORT_READMES = ("src", "tests", "tools", "docs")
+FOLDERS_WITH_SHORT_READMES = ("src", "tests", "tools")
 ALLOWED_MACROS = {"TESSERA_UNROLL", "TESSERA_DEVICE_ASSERT"}
 LINES_UNTIL_LICENCE = 12
 
 CODE_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".cmake")
 LICENCE = "SPDX-License-Identifier: MIT"
+LICENCE_LINE = re.compile(rf"(//|#|/\*)? ?{LICENCE}( \*/)?")
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)", re.MULTILINE)
 UNDEF = re.compile(r"^\s*#\s*undef\s+(\w+)", re.MULTILINE)
 ASSERT = re.compile(r"(?<![\w.:])assert\s*\(|#\s*include\s*<(?:cassert|assert\.h)>")
@@ -42,7 +44,7 @@ def line_of(text, position):
 def check_document(path, lines):
     limit = MAX_DOCUMENT_LINES.get(str(path))
     if path.name == "README.md" and path.parts[0] in FOLDERS_WITH_SHORT_READMES:
-        # A folder's map is read at a glance; documents proper have names of their own.
+        # A folder's README is a map, to be read at a glance.
         limit = MAX_FOLDER_README_LINES
     if limit is not None and len(lines) > limit:
         return [f"{path}: {len(lines)} lines; at most {limit}"]
@@ -71,11 +73,15 @@ def check_head(path, lines):
     problems = []
     if not any(LICENCE in line for line in lines[:LINES_UNTIL_LICENCE]):
         problems.append(f"{path}: no `{LICENCE}` in the first {LINES_UNTIL_LICENCE} lines")
+    for number, line in enumerate(lines[:LINES_UNTIL_LICENCE], start=1):
+        if LICENCE in line and line.startswith(("//", "#", "/*", LICENCE)):
+            if not LICENCE_LINE.fullmatch(line):
+                problems.append(f"{path}:{number}: the licence shares its line with other text; "
+                                "give it a line of its own")
     if path.suffix in CPP_SUFFIXES and lines and (
             not lines[0].startswith(("// ", "/* ")) or LICENCE in lines[0]):
         problems.append(f"{path}:1: the first line is a comment that says what the file is for")
     return problems
-
 
 
 def python_functions(text):
