@@ -1,7 +1,7 @@
-"""Checks what a reader can hold in view: sizes of files, functions and lines, and a few bans.
+"""Checks the sizes of files, functions and lines, file headers, and a few banned constructs.
 
 Usage: tools/check_sizes.py [ROOT]
-There is no list of exemptions. A file that is too long is split by role.
+There is no list of exemptions. Split a file that is too long by role.
 """
 # SPDX-License-Identifier: MIT
 
@@ -14,7 +14,7 @@ from cpp_text import function_bodies, strip_comments_and_strings
 from source_files import CPP_SUFFIXES, REPOSITORY, report, source_files
 
 MAX_FILE_LINES = 400
-MAX_KERNEL_FILE_LINES = 800  # a kernel that is one thought stays in one file
+MAX_KERNEL_FILE_LINES = 800  # a kernel should be readable in one file
 KERNEL_SUFFIXES = (".cu", ".cuh")
 MAX_FUNCTION_LINES = 120
 MAX_COLUMNS = 100
@@ -67,7 +67,7 @@ def check_lines(path, lines):
 
 
 def check_head(path, lines):
-    """The first line says what the file is for, and the licence follows close behind."""
+    """The first line says what the file is for; the licence has a line of its own soon after."""
     if path.suffix not in CPP_SUFFIXES + (".py", ".sh"):
         return []
     problems = []
@@ -135,7 +135,7 @@ def check_file(root, path):
 
 
 def check_tree(root):
-    """All problems of a tree, and how many files were read."""
+    """All problems in a tree, and the number of files read."""
     paths = source_files(root)
     problems = [problem for path in paths for problem in check_file(root, path)]
     return problems, len(paths)

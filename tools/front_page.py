@@ -7,6 +7,7 @@ Used by render_results.py, which writes them into README.md:
 # SPDX-License-Identifier: MIT
 
 import json
+import textwrap
 from statistics import median
 
 # The lines of the table: phase, weights, batch, tokens of the prompt, and our record of it.
@@ -111,9 +112,10 @@ def systems_block(root):
             f"prompt + tokens generated. Tessera by `tessera bench e2e --shape {single['model']}` "
             f"at commit `{single['commit'][:7]}`; the others measured on the same kind of GPU "
             f"(CUDA {peers['cuda']}), not in the same run: "
-            + "; ".join(software[system] for system in SYSTEMS) + ".\n")
+            + "; ".join(software[system] for system in SYSTEMS) + ".")
     head = ["Llama-3-8B", "Tessera", *SYSTEMS, "Tessera / best other"]
-    return table(head, lines, ["---"] + ["---:"] * (len(head) - 1)) + "\n" + note
+    return table(head, lines, ["---"] + ["---:"] * (len(head) - 1)) + "\n" + "\n".join(
+        textwrap.wrap(note, 112, break_on_hyphens=False)) + "\n"
 
 
 def families_block(root):

@@ -55,6 +55,18 @@ class CheckDocsTest(BadTreeTest):
         self.write("docs/a.md", "see `core/tensor.{cpp,cu}`\n")
         self.assert_flagged("`core/tensor.{cpp,cu}` is not a path")
 
+    def test_a_table_broken_in_the_middle_of_a_row(self):
+        self.write("docs/a.md", "| a | b |\n|---|---|\n| one | two\n\nthree |\n")
+        self.assert_flagged("docs/a.md:3: a table row of 1 cells in a table of 2")
+
+    def test_text_right_behind_a_table(self):
+        self.write("docs/a.md", "| a | b |\n|---|---|\n| one | two |\nthree |\n")
+        self.assert_flagged("docs/a.md:4: text that follows a table without an empty line")
+
+    def test_a_whole_table(self):
+        self.write("docs/a.md", "| a | b |\n|---|---|\n| `x | y` | 1 \\| 2 |\n\ntext | more\n")
+        self.assert_clean()
+
     def test_a_layer_without_a_readme(self):
         self.write("src/ops/norm.cpp", "")
         self.assert_flagged("src/ops: no README.md")
