@@ -112,7 +112,7 @@ def systems_block(root):
             f"prompt + tokens generated. Tessera by `tessera bench e2e --shape {single['model']}` "
             f"at commit `{single['commit'][:7]}`; the others measured on the same kind of GPU "
             f"(CUDA {peers['cuda']}), not in the same run: "
-            + "; ".join(software[system] for system in SYSTEMS) + ".")
+            + ", ".join(f"{system} ({software[system]})" for system in SYSTEMS) + ".")
     head = ["Llama-3-8B", "Tessera", *SYSTEMS, "Tessera / best other"]
     return table(head, lines, ["---"] + ["---:"] * (len(head) - 1)) + "\n" + "\n".join(
         textwrap.wrap(note, 112, break_on_hyphens=False)) + "\n"
