@@ -63,6 +63,19 @@ class FrontPageTest(unittest.TestCase):
         self.assertLess(alone, 1000.0)
         self.assertGreater(alone, 9.0)
 
+    def test_flash_attention_3_has_the_same_figures_in_both_records(self):
+        records, num_found = draw_speed.Records(ROOT), 0
+        for result in records.load("attention")["results"]:
+            fixed = result["peers"].get("fa3_fixed")
+            if fixed is None:
+                continue
+            shape = {name: size for name, size in result["shape"].items() if name != "scales"}
+            peer = "fa3_fp8" if "scales" in result["shape"] else "fa3"
+            alone = records.peers["prefill", peer, records.key(shape)]
+            self.assertAlmostEqual(fixed["tflops"], alone["tflops"], delta=0.51)
+            num_found += 1
+        self.assertGreater(num_found, 0)
+
     def test_the_table_says_where_another_system_is_ahead(self):
         def slow_down(result):
             result["decode_tokens_per_second"] = 104.0
