@@ -101,10 +101,11 @@ def draw_steps(theme, top):
         left = 8 + i * (width + gap)
         parts.append(box(theme, left, top, width, height, colour))
         parts.append(f'<text class="name" x="{left + 8:.1f}" y="{top + 22}">{name}</text>')
-        parts += [f'<text class="note" x="{left + 8:.1f}" y="{top + 41 + 14 * k}">{escape(line)}</text>'
-                  for k, line in enumerate(what.split("\n"))]
+        parts += [f'<text class="note" x="{left + 8:.1f}" y="{top + 41 + 14 * k}">{line}</text>'
+                  for k, line in enumerate(escape(what).split("\n"))]
         if i + 1 < len(STEPS):
-            parts.append(f'<path class="arrow" d="M{left + width + 1:.1f} {middle}h{gap - 2.5:.1f}"/>')
+            start = left + width + 1
+            parts.append(f'<path class="arrow" d="M{start:.1f} {middle}h{gap - 2.5:.1f}"/>')
     first, last = (8 + i * (width + gap) + width / 2 for i in (1, 6))
     below = top + height
     parts.append(f'<path class="arrow" d="M{last:.1f} {below}v24H{first:.1f}v-21"/>')
