@@ -22,6 +22,7 @@ PATH_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".md", ".json", ".tx
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+(?:\([^()]*\))?)(?:\s+\"[^\"]*\")?\)")
+HTML_LINK = re.compile(r'<(?:img|source|a)\b[^>]*?\b(?:src|srcset|href)="([^"\s]+)"')
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*\s*$", re.MULTILINE)
 URL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 PATH = re.compile(r"^[\w.\-*/{},\[\]]+$")
@@ -118,7 +119,8 @@ def check_document(root, document):
     for match in CODE_SPAN.finditer(text):
         if any(looks_like_path(root, name) for name in expand_braces(match[1])):
             problems.append((match.start(), check_path(root, document, match[1])))
-    for match in LINK.finditer(CODE_SPAN.sub(blank, text)):
+    prose = CODE_SPAN.sub(blank, text)
+    for match in [*LINK.finditer(prose), *HTML_LINK.finditer(prose)]:
         problems.append((match.start(), check_link(root, document, match[1])))
     return [f"{document}:{line_of(text, position)}: {problem}"
             for position, problem in problems if problem]

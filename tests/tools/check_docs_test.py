@@ -31,6 +31,12 @@ class CheckDocsTest(BadTreeTest):
         self.write("docs/a.md", "text\n[x](missing.md)\n")
         self.assert_flagged("docs/a.md:2: link to missing.md, which does not exist")
 
+    def test_a_picture_that_does_not_exist(self):
+        self.write("docs/a.md", '<picture>\n  <source srcset="dark.svg">\n</picture>\n')
+        self.assert_flagged("docs/a.md:2: link to dark.svg, which does not exist")
+        self.write("docs/dark.svg", "<svg/>\n")
+        self.assert_clean()
+
     def test_a_link_to_a_missing_heading(self):
         self.write("docs/a.md", "[x](architecture.md#the-roof)\n")
         self.assert_flagged("docs/a.md:1", "has no such heading")
