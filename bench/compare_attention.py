@@ -151,7 +151,7 @@ def compare_one(workload, shape, key, options):
     for name, (peer_us, low, high, ratio) in timed.items():
         result["peers"][name] = {"us": peer_us, "p10": low, "p90": high, "ratio": ratio}
         result["peers"][name]["tflops"] = flops / peer_us * 1e-6
-    fixed = fa3_tflops(workload, shape)
+    fixed = fa3_tflops(shape)
     if fixed:
         ratio = result["tflops"] / fixed
         result["peers"]["fa3_fixed"] = {"us": flops / fixed * 1e-6, "tflops": fixed, "ratio": ratio}

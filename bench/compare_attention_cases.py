@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: MIT
 """Sizes and options are those of bench/problems/attention.cpp."""
 
+import json
 import math
 from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
 
 import tessera
 import torch
@@ -14,25 +17,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 ERROR_ROWS = 256  # queries held against float64, of the first and the last head
 WIDEST = 448.0  # of e4m3
-# TFLOPS of FlashAttention-3 on an H200: 16384 tokens in sequences of 512 to 16384, full and causal;
-# Llama 3 8B in the order of the workload.
-FA3 = {
-    ("prefill/d128", 0): (538, 608, 671, 671, 671, 705),
-    ("prefill/d128", 1): (341, 486, 590, 680, 713, 728),
-    ("prefill/d64", 0): (293, 363, 477, 497, 527, 545),
-    ("prefill/d64", 1): (211, 292, 411, 456, 496, 504),
-    ("prefill/e4m3", 0): (560, 681, 746, 836, 839, 867),
-    ("prefill/e4m3", 1): (319, 495, 627, 700, 849, 873),
-}
-FA3_LLAMA = {(1, 2048): 542, (1, 8192): 675, (1, 32768): 641, (4, 4096): 583, (16, 512): 305}
+# FlashAttention-3, timed by itself on an H200.
+ALONE = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200" / "peers.json"
 
 
-def fa3_tflops(workload, shape):
-    if workload == "prefill/llama8b":
-        return FA3_LLAMA.get((shape["batch"], shape["q_len"]))
-    figures = FA3.get((workload, shape.get("causal", 0)))
-    place = shape["q_len"].bit_length() - 10
-    return figures[place] if figures and 0 <= place < len(figures) else None
+@cache
+def _fa3():
+    """{(peer, shape): TFLOPS} of prefill."""
+    return {(entry["peer"], tuple(sorted(entry["shape"].items()))): entry["tflops"]
+            for entry in json.loads(ALONE.read_text())["kernels"]
+            if entry["problem"] == "prefill" and entry["peer"].startswith("fa3")}
+
+
+def fa3_tflops(shape):
+    """What FlashAttention-3 reaches on this shape, or None if it was not measured."""
+    plain = tuple(sorted(item for item in shape.items() if item[0] != "scales"))
+    return _fa3().get(("fa3_fp8" if shape.get("scales") else "fa3", plain))
 
 
 class Case:

@@ -1,5 +1,6 @@
 // Fuzzes encoding and decoding with the bundled tokenizer: nothing is lost, streaming changes
-// nothing. SPDX-License-Identifier: MIT
+// nothing.
+// SPDX-License-Identifier: MIT
 #include <string>
 #include <vector>
 

@@ -1,7 +1,7 @@
-"""Prints the slowest files of a build beside their budgets. Over budget is a warning, no failure.
+"""Prints the slowest files of a build and their budgets. Over budget is a warning, not a failure.
 
 Usage: tools/build_times.py BUILD_FOLDER
-Reads .ninja_log, so a file that ccache answered for, or that was not rebuilt, shows its last time.
+Reads .ninja_log, so a file that came from ccache or was not rebuilt shows its most recent time.
 """
 # SPDX-License-Identifier: MIT
 
@@ -17,7 +17,7 @@ NUM_SHOWN = 5
 
 
 def read_compile_times(log):
-    """Seconds of each object file, from the last line the log has for it."""
+    """Seconds per object file, from its last line in the log."""
     times = {}
     for line in log.read_text().splitlines():
         if line.startswith("#"):

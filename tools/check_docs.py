@@ -1,7 +1,8 @@
-"""Checks that the documents speak of what exists: links, headings, and paths in backticks.
+"""Checks that documents refer to things that exist: links, headings, and paths in backticks.
 
 Usage: tools/check_docs.py [ROOT]
-Also that every layer has its README, and that no file names the machine it was written on.
+Also checks that tables are well formed, that every layer has a README, and that no file contains
+paths of the machine it was written on.
 """
 # SPDX-License-Identifier: MIT
 
@@ -13,7 +14,7 @@ from source_files import REPOSITORY, report, source_files
 
 # `core/dtype.h` in a document is found from any of these, or from the document's own folder.
 PATH_ROOTS = (".", "src", "include", "include/tessera", "src/kernels")
-# Made by a build or on another machine, so not in the tree.
+# Made by a build, so not in the tree.
 GENERATED = ("build/", "tessera/lib/")
 PATH_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".md", ".json", ".txt", ".toml", ".yml",
                  ".yaml", ".svg", ".png", ".cmake"}
@@ -21,11 +22,12 @@ PATH_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".md", ".json", ".tx
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+(?:\([^()]*\))?)(?:\s+\"[^\"]*\")?\)")
+HTML_LINK = re.compile(r'<(?:img|source|a)\b[^>]*?\b(?:src|srcset|href)="([^"\s]+)"')
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*\s*$", re.MULTILINE)
 URL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 PATH = re.compile(r"^[\w.\-*/{},\[\]]+$")
 
-# A home folder, a mount or a private registry says where the author sat, and nothing elsewhere.
+# Home folders, mounts and private registries exist on one machine only.
 FOREIGN = (
     (re.compile(r"(?<![\w.~-])/(?:home/\w+|root|Users/\w+|work|workspace)/"),
      "an absolute path of one machine"),
@@ -43,7 +45,7 @@ def blank(match):
 
 
 def anchor_of(heading):
-    """The fragment a heading gets when it is rendered."""
+    """The anchor that a rendered heading gets."""
     plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", lambda match: match[1] or "", heading).lower()
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", plain))
 
@@ -93,13 +95,32 @@ def check_path(root, document, text):
     return None
 
 
+def check_tables(text):
+    """(position, problem) of rows with another number of cells than their table's first row."""
+    problems, num_cells, position = [], None, 0
+    for line in CODE_SPAN.sub(blank, text).split("\n"):
+        if line.startswith("|"):
+            found = line.replace("\\|", "").count("|")
+            if num_cells is not None and found != num_cells:
+                problems.append((position, f"a table row of {found - 1} cells in a table of "
+                                           f"{num_cells - 1}"))
+            num_cells = num_cells or found
+        else:
+            if num_cells is not None and line.strip() and not line.startswith("<!--"):
+                problems.append((position, "text that follows a table without an empty line"))
+            num_cells = None
+        position += len(line) + 1
+    return problems
+
+
 def check_document(root, document):
     text = FENCE.sub(blank, (root / document).read_text())
-    problems = []
+    problems = check_tables(text)
     for match in CODE_SPAN.finditer(text):
         if any(looks_like_path(root, name) for name in expand_braces(match[1])):
             problems.append((match.start(), check_path(root, document, match[1])))
-    for match in LINK.finditer(CODE_SPAN.sub(blank, text)):
+    prose = CODE_SPAN.sub(blank, text)
+    for match in [*LINK.finditer(prose), *HTML_LINK.finditer(prose)]:
         problems.append((match.start(), check_link(root, document, match[1])))
     return [f"{document}:{line_of(text, position)}: {problem}"
             for position, problem in problems if problem]
@@ -121,7 +142,7 @@ def check_readmes(root):
 
 
 def check_tree(root):
-    """All problems of a tree, and how many files were read."""
+    """All problems in a tree, and the number of files read."""
     paths = source_files(root)
     problems = check_readmes(root)
     for path in paths:

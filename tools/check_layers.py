@@ -1,7 +1,7 @@
 """Checks that every #include goes down the layers of docs/architecture.md, never up or sideways.
 
 Usage: tools/check_layers.py [ROOT]
-The table below is the rule; CMake enforces most of it by linking, this says it in words.
+The table below is the rule. CMake enforces most of it by linking; this tool explains violations.
 """
 # SPDX-License-Identifier: MIT
 
@@ -51,26 +51,26 @@ LAYERS = {
     "tests": Layer(("*",), CUDA_ANYWHERE),
 }
 
-# Headers that show CUDA's types to whoever includes them, each for the reason given.
+# Our headers that expose CUDA types, each with the reason why it must.
 CUDA_HEADERS_OF_OURS = {
-    "core/cublaslt.h": "its functions have the types of cuBLASLt's header",
+    "core/cublaslt.h": "its functions use types of cuBLASLt's header",
     "core/cuda_check.h": "it checks cudaError_t",
     "kernels/launch.h": "it takes dim3 and kernels",
     "tile/tensor_map.h": "it makes a CUtensorMap",
 }
-# What single files may include beyond their layer: host code that lives among device code.
+# What single files may include beyond their layer: host code that lives beside device code.
 ALSO_ALLOWED = {
     "src/tile/tensor_map.h": ("core/text.h", "tessera/core/error.h", "tile/swizzle.cuh"),
 }
 CUDA_HEADER = re.compile(
     r"(cuda|cublas|cudnn|cufft|curand|cusparse|nccl|nvml|nvrtc|nvtx|cub/|thrust/|cooperative_groups"
     r"|driver_types|vector_types|vector_functions|device_launch|mma\.h|crt/)")
-# What makes every kernel slow to compile, or can not run on a device.
+# Headers that slow down the compilation of every kernel, or cannot be used on a device.
 HEAVY_FOR_DEVICE = {"iostream", "sstream", "fstream", "format", "functional", "regex", "vector",
                     "string", "map", "unordered_map", "set", "deque", "list", "memory", "thread"}
 
-# An exception that leaves an OpenMP region ends the process, its threads spin at barriers, and a
-# forked child waits for them for ever.
+# Why OpenMP is banned: an exception that leaves an OpenMP region ends the process, its threads spin
+# at barriers, and a forked child waits for them for ever.
 OPENMP = re.compile(r'#\s*pragma\s+omp\b|_Pragma\s*\(\s*"\s*omp\b|\bomp\.h\b|\bomp_[a-z_]+\s*\(')
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -106,7 +106,7 @@ def is_cuda(include):
 
 
 def check_public(include):
-    """Rules of include/tessera: plain C++20 that any compiler takes."""
+    """Rules of include/tessera: plain C++20 that any compiler accepts."""
     if is_cuda(include):
         return (f"public headers are free of CUDA; found {include.name}. Forward-declare, as "
                 "include/tessera/core/device.h does for Stream")
@@ -149,12 +149,12 @@ def check_include(path, layer, include):
     if include.name in ALSO_ALLOWED.get(str(path), ()):
         return None
     if include.name.endswith(".cuh") and path.suffix in (".h", ".cpp"):
-        return (f"{include.name} needs nvcc, and {path.suffix} files compile with a plain host "
-                "compiler")
+        return (f"{include.name} needs nvcc, but {path.suffix} files must compile with a plain "
+                "host compiler")
     if path.suffix == ".cuh" and include.name in HEAVY_FOR_DEVICE:
-        return f"no .cuh includes <{include.name}>; every kernel would pay for it"
+        return f"no .cuh includes <{include.name}>; it would slow down every kernel's compilation"
     if ".." in Path(include.name).parts:
-        return f"{include.name} climbs out of its folder; write it from src/ or include/"
+        return f"{include.name} leaves its folder with ..; write the path from src/ or include/"
     if layer == "include":
         return check_public(include)
     if layer not in LAYERS:
@@ -187,7 +187,7 @@ def check_file(root, path):
 
 
 def check_tree(root):
-    """All problems of a tree, and how many files were read."""
+    """All problems in a tree, and the number of files read."""
     paths = source_files(root, CPP_SUFFIXES)
     problems = [problem for path in paths for problem in check_file(root, path)]
     return problems, len(paths)

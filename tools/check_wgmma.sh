@@ -1,11 +1,11 @@
 #!/bin/sh
-# Runs a CUDA compiler, and fails where ptxas says that a kernel's WGMMAs wait for one another.
+# Runs a CUDA compiler, and fails if ptxas reports that it serialised the WGMMAs of a kernel.
 # SPDX-License-Identifier: MIT
 #
 #   tools/check_wgmma.sh COMPILER ARGUMENTS...      a CMAKE_CUDA_COMPILER_LAUNCHER, before ccache
 #
-# Such a kernel is right and slow. ptxas only informs of it (C7510 and its neighbours), which no
-# option turns into a warning, and so into an error.
+# Such a kernel is correct but slow. ptxas reports it only as information (C7510 and similar), which
+# no option turns into a warning or an error.
 set -u
 
 object=
@@ -21,8 +21,9 @@ trap 'rm -f "$log"' EXIT
 status=$?
 cat "$log" >&2
 if [ $status -eq 0 ] && grep -q 'wgmma.mma_async instructions are serialized' "$log"; then
-  rm -f "$object" # or the next build would take it for made
-  echo "check_wgmma: serialised WGMMAs in $object: hold fewer registers, touch none in flight" >&2
+  rm -f "$object" # otherwise the next build would treat it as up to date
+  echo "check_wgmma: serialised WGMMAs in $object: use fewer registers, and leave those of a" \
+    "WGMMA in flight alone" >&2
   status=1
 fi
 exit $status

@@ -1,4 +1,4 @@
-"""C++ read as text: comments and strings blanked, function bodies found. Enough for the checkers.
+"""Reads C++ as text, for the checkers: blanks comments and strings, finds function bodies.
 
 SPDX-License-Identifier: MIT
 """
@@ -20,7 +20,7 @@ def _blank(text):
 
 
 def strip_comments(text):
-    """Comments become spaces; strings and line numbers stay."""
+    """Replaces comments by spaces; strings and line numbers stay."""
     return _TOKEN.sub(lambda match: _blank(match[0]) if match[0][0] == "/" else match[0], text)
 
 
@@ -29,7 +29,7 @@ def strip_comments_and_strings(text):
 
 
 def _without_template_lists(header):
-    """Drops <...> so that `template <class T>` does not look like a class."""
+    """Drops <...>, so that `template <class T>` does not look like a class."""
     kept, depth = [], 0
     for char in header.replace("->", "  "):
         depth += char == "<"
@@ -47,7 +47,7 @@ def _opens_function(header):
 
 
 def function_bodies(text):
-    """(first line, last line, header) of each outermost function, the header included."""
+    """(first line, last line, header) of each outermost function, including its header."""
     code = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda match: _blank(match[0]),
                   strip_comments_and_strings(text), flags=re.MULTILINE)
     found, header_start = [], 0

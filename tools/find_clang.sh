@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the clang++ that builds the fuzz targets: 16 or newer, with libFuzzer. Status 1: none.
+# Prints a clang++ that can build the fuzz targets (16 or newer, with libFuzzer). Status 1: none.
 # SPDX-License-Identifier: MIT
 for version in 20 19 18 17 16; do
   compiler=$(command -v "clang++-$version") || continue

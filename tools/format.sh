@@ -1,5 +1,5 @@
 #!/bin/bash
-# Formats every C++ and CUDA source, or with --check only says which are not formatted.
+# Formats every C++ and CUDA source; with --check it only lists the files that are not formatted.
 # SPDX-License-Identifier: MIT
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ if [[ ${1:-} == --check ]]; then
     echo "format: run \`make format\`" >&2
     exit 1
   fi
-  echo "format: ${#files[@]} files are in the house format"
+  echo "format: ${#files[@]} files are formatted"
 else
   "$formatter" -i "${files[@]}"
 fi

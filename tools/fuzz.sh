@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the fuzz targets with clang and runs each for a while. Exit status 1: something was found.
+# Builds the fuzz targets with clang and runs each for SECONDS. Exit status 1: a target failed.
 # Usage: tools/fuzz.sh [SECONDS] [TARGET...]
 # SPDX-License-Identifier: MIT
 set -euo pipefail
@@ -22,7 +22,7 @@ cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"
 
 status=0
 for target in "${targets[@]}"; do
-  # New inputs go to the first folder; those in the tree are only read.
+  # libFuzzer writes new inputs to the first folder; the corpora in the tree are only read.
   found=build/fuzz/found/$target
   mkdir -p "$found"
   log=build/fuzz/$target.log

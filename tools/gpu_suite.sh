@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, from a tree built elsewhere: tests, sanitizers, benches, comparisons.
+# Runs everything that needs a GPU: tests, sanitizers, benches, comparisons. Needs a finished build.
 # SPDX-License-Identifier: MIT
 #
 #   tools/gpu_suite.sh [BUILD] [--tests] [--sanitize] [--bench] [--compare] [--out DIR]
 #                      [--family NAME] [--limit SECONDS] [--shapes NAME]
-#   tools/gpu_suite.sh [BUILD] --pack FILE.tar.xz      what such a machine needs of a build
+#   tools/gpu_suite.sh [BUILD] --pack FILE.tar.xz      packs the parts of a build that it needs
 #
-# Without a part named, all parts run. Each step has a time limit (default 300 s); logs and JSON go
+# If no part is named, all parts run. Each step has a time limit (default 300 s). Logs and JSON go
 # to the output folder (default gpu_suite_out), a summary comes last, and the exit status is 0 only
-# if every step passed. Needs no cmake or ctest; pytest is used where it is found. BUILD may be a
-# file that --pack made: it is unpacked beside itself.
+# if every step passed. It needs neither cmake nor ctest, and uses pytest if it is installed. BUILD
+# may be a file made by --pack; it is unpacked beside the file.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
@@ -48,7 +48,8 @@ if [ -n "$pack" ]; then
   (cd "$build" && find . -type f -perm -u+x \( -path ./apps/tessera -o -name libtessera.so \
     -o -path './tests/*_gpu_tests' -o -path ./ladder/gemm/tessera_ladder \
     -o -path ./ladder/attention/tessera_attention_ladder \) -print0 |
-    tar -c --null -T -) | xz -T1 --lzma2=preset=3,dict=512MiB >"$pack"  # programs share kernels
+    tar -c --null -T -) |
+    xz -T1 --lzma2=preset=3,dict=512MiB >"$pack"  # a large dictionary: programs share kernels
   ls -l "$pack"
   exit
 fi
@@ -65,9 +66,9 @@ python=${PYTHON:-python3}
 
 summary=()
 num_failed=0
-# The lines of a log worth repeating in the summary.
+# Lines of a log to repeat in the summary.
 telling='^\[  PASSED  \]|^ *[0-9]+ FAILED TEST|ERROR SUMMARY|RACECHECK SUMMARY|^[0-9]+ passed'
-# step NAME COMMAND…: runs with the limit, keeps the log, shows its end where it fails.
+# step NAME COMMAND…: runs the command with the time limit, keeps its log, shows the end on failure.
 step() {
   local name=$1 started=$SECONDS status result detail
   shift
@@ -88,7 +89,7 @@ step() {
 }
 skip() { summary+=("$(printf '%-44s %-14s        %s' "$1" skipped "$2")"); }
 
-# As `bash -c`: N copies of a GoogleTest program side by side, each with its share of the cases.
+# For `bash -c`: N copies of a GoogleTest program in parallel, each with its share of the tests.
 # shellcheck disable=SC2016  # the inner shell expands it
 sharded='n=$1; shift; pids=
 for i in $(seq 0 $((n - 1))); do
@@ -111,14 +112,14 @@ run_tests() {
   fi
 }
 
-# What racecheck takes for a race: it follows neither bar.arrive nor an arrival from another block
-# of a cluster. Our rows use clusters for large products alone, cuBLASLt's wherever they like.
+# Tests in which racecheck would report false races: it follows neither bar.arrive nor arrivals from
+# another block of a cluster. Our rows use clusters only for large products; cuBLASLt may always.
 untraced='BarrierTest.*:ClusterTest.MemoryOfANeighbour*:PipelineTest.BlocksOfACluster*'
 untraced="$untraced:*Step13_clusters*:*cublaslt*"
 
-# Small shapes of every row and of the ladder, and the tile tests. Racecheck sees shared memory only
-# and synccheck barriers; of the rows the exact tests run alone, which walk the same kernels.
-# Memcheck leaves errors of the API alone: one test asks for more memory than there is.
+# Small shapes of every row and of the ladder, and the tile tests. Of the row tests only the exact
+# ones run, because they cover the same kernels. Memcheck does not report API errors, because one
+# test asks for more memory than there is.
 run_sanitizers() {
   local tool test filter name shards options
   if ! command -v compute-sanitizer >/dev/null; then
@@ -132,7 +133,7 @@ run_sanitizers() {
       filter='*'
       shards=1
       case $name in
-        tessera_fault_gpu_tests) continue ;;  # its kernels are wrong on purpose
+        tessera_fault_gpu_tests) continue ;;  # its kernels fault on purpose
         tessera_ops_gpu_tests) filter='*IsExactOnIntegers*' shards=8 ;;
         tessera_engine_gpu_tests) filter='EngineOnGpu.*' ;;
       esac
@@ -161,12 +162,12 @@ run_bench() {
   cat "$out/doctor.log" "$out/bench_$family.log"
 }
 
-# compare NAME OPTION...: its peers join the results of the bench, where there are any.
+# compare NAME OPTION...: times peers, and adds them to the results of the bench if there are any.
 compare() {
   local name=$1 options
   shift
   options=(--family "$family" --json "$out/${name}_compare.json" "$@")
-  options+=(--budget $((limit * 8 / 10)))  # so that what was timed is written before the limit
+  options+=(--budget $((limit * 8 / 10)))  # so that results are written before the limit
   [ ! -f "$out/$family.json" ] || options+=(--merge "$out/$family.json")
   step "compare_$name" "$python" -B bench/compare.py "${options[@]}"
   cat "$out/compare_$name.log"

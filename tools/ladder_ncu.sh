@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Profiles every step of a ladder once with ncu, and gathers a few metrics in one JSON file.
+# Profiles every step of a ladder once with ncu, and writes a few metrics to one JSON file.
 # SPDX-License-Identifier: MIT
 #
-#   tools/ladder_ncu.sh BINARY OUT.json [SIZE]      BINARY is a build's ladder/gemm/tessera_ladder
+#   tools/ladder_ncu.sh BINARY OUT.json [SIZE]      BINARY is ladder/gemm/tessera_ladder of a build,
 #                                                   or ladder/attention/tessera_attention_ladder
 #
-# A step that cannot be profiled is named and left out; the exit status is then 1.
+# A step that cannot be profiled is reported and left out; the exit status is then 1.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ fi
 metrics=$("$python" -B tools/render_ladder.py --metrics) || exit 2
 status=0
 for step in $("$binary" --list | cut -d' ' -f1); do
-  # Clocks as they are found: what is profiled is what is timed.
+  # Clocks are not locked, so that profiles are taken under the same conditions as timings.
   if timeout 60 ncu --clock-control none -k 'regex:gemm|attention' --csv --print-units base \
     --metrics "$metrics" --log-file "$work/$step.csv" \
     "$binary" --once --step "$step" --size "$size" >"$work/$step.log" 2>&1 &&

@@ -1,17 +1,17 @@
-"""Measures what waiting threads cost: decode of the bundled model alone and in company.
+"""Measures the cost of waiting threads: decodes with the bundled model, alone and beside others.
 
 Usage: tools/measure_threads.py BINARY [--base BINARY] [--rounds N] [--tokens N]
 """
 # SPDX-License-Identifier: MIT
 #
-# Three bars, on as many threads as there are CPUs:
+# Three requirements, each with one thread per CPU:
 #   alone      with --base: no slower than that binary, within 3 % of noise
 #   together   two processes at once decode at least 85 % of the tokens per second of one alone
-#   beside     next to one busy loop per CPU a process decodes at least 40 % of what it does alone
-# Beside them `bound` is printed: two processes of one thread each, which wait for no thread. What
-# keeps it below `alone` is the memory that two processes read, not their waiting.
-# The kinds of runs take turns, so that a machine whose speed changes changes all of them, and the
-# medians over the rounds are compared. Exits with 1 if a bar is missed.
+#   beside     next to one busy loop per CPU, a process decodes at least 40 % of its speed alone
+# `bound` is printed for comparison: two processes of one thread each, which never wait. It is
+# below `alone` because two processes share the memory bandwidth, not because of waiting.
+# The kinds of runs take turns, so that a change in the machine's speed affects all of them, and the
+# medians over the rounds are compared. Exits with 1 if a requirement is missed.
 
 import argparse
 import json
@@ -26,7 +26,7 @@ MODEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def start(binary, tokens, threads=None):
-    """A process that decodes 3 times `tokens` tokens, and as many before it is timed."""
+    """Starts a process that decodes `tokens` tokens three times, after one warm-up pass."""
     command = [binary, "bench", "e2e", f"pp16+tg{tokens}", "--model", MODEL, "--json", "-"]
     if threads:
         command += ["--threads", str(threads)]
@@ -45,7 +45,7 @@ def alone(binary, tokens):
 
 
 def together(binary, tokens, threads=None):
-    """All tokens over the time until both are done."""
+    """Tokens of both processes over the time until both have finished."""
     both = [start(binary, tokens, threads) for _ in range(2)]
     return 2 * min(rate_of(process) for process in both)
 
@@ -94,7 +94,7 @@ def main():
             continue
         share = median[kind] / median[reference]
         missed += share < bar
-        print(f"{kind:9} {share:7.1%} of {reference}; at least {bar:.0%} is wanted: "
+        print(f"{kind:9} {share:7.1%} of {reference}; required: at least {bar:.0%}: "
               f"{'pass' if share >= bar else 'FAIL'}")
     return 1 if missed else 0
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-# Draws the results of record as SVG, with nothing but the standard library.
+# Draws the results of record as SVG, using only the standard library.
 # SPDX-License-Identifier: MIT
 """plot_results.py docs/results/h200/elementwise.json [--out FOLDER]
 
-One file per workload, FAMILY_WORKLOAD.svg: for each shape a bar for our kernel and one for each
-peer, as per cent of the floor that bytes and the measured bandwidth put under the problem.
+One file per workload, FAMILY_WORKLOAD.svg: for each shape, one bar for our kernel and one for each
+peer, in per cent of the floor (the least time that the problem can take at the measured bandwidth).
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The PyTorch cases on a GPU without pytest, for machines that lack it.
+# Runs the PyTorch test cases on a GPU without pytest, for machines that do not have it.
 # SPDX-License-Identifier: MIT
 import sys
 import traceback

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # Writes the table of docs/faults.md from tests/faults.json and the results of a test run.
 # SPDX-License-Identifier: MIT
-"""tests/faults.json says which tests prove what happens at each fault; this tool renders it.
+"""tests/faults.json lists faults and the tests that prove what happens; this tool renders it.
 
-render_faults.py RESULTS.xml...   writes the table with the results of a run: what
-                                  `ctest --output-junit` writes, `--gtest_output=xml` or
+render_faults.py RESULTS.xml...   writes the table with the results of a test run, from files of
+                                  `ctest --output-junit`, `--gtest_output=xml` or
                                   `pytest --junit-xml`
-render_faults.py                  writes the table, and keeps the results it has
-render_faults.py --check          writes nothing; exit status 1 where a named test does not exist,
-                                  or the table on the page is not that of tests/faults.json
+render_faults.py                  writes the table and keeps its results
+render_faults.py --check          writes nothing; exit status 1 if a named test does not exist or
+                                  the table on the page disagrees with tests/faults.json
 
-The results on the page are those of one run, so the check leaves them out: a machine without a GPU
-would have others.
+The check ignores the results in the table: they belong to one run, and a machine without a GPU
+would get others.
 """
 
 import argparse
@@ -32,12 +32,12 @@ NOT_RUN = "not run"
 GOOGLETEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 CTEST = re.compile(r"add_test\(\s*NAME\s+([\w.]+)")
 PYTEST = re.compile(r"^\s*def (test_\w+)\(", re.MULTILINE)
-# Which test of ctest runs the Python tests of a folder.
+# The ctest test that runs the Python tests of a folder.
 PYTEST_RUNS = {"tests/apps": "apps.command_line", "tests/python": "python"}
 
 
 def existing_tests(root):
-    """Every test by the name that tests/faults.json gives it."""
+    """The names of all tests, as tests/faults.json writes them."""
     names = set()
     for path in sorted((root / "tests").rglob("*")):
         if path.suffix in (".cpp", ".cu"):
@@ -111,14 +111,14 @@ def kept_results(body):
 
 
 def check_tree(root):
-    """The problems of a tree, and the number of files looked at."""
+    """All problems in a tree, and the number of files read."""
     rows = json.loads((root / TABLE).read_text())
     known = existing_tests(root)
     problems = []
     ids = [row["id"] for row in rows]
     for row in rows:
         if ids.count(row["id"]) > 1:
-            problems.append(f"{TABLE}: row {row['id']} is there twice")
+            problems.append(f"{TABLE}: row {row['id']} appears twice")
         if not row["tests"]:
             problems.append(f"{TABLE}: row {row['id']} names no test")
         for test in row["tests"]:
@@ -126,11 +126,11 @@ def check_tree(root):
                 problems.append(f"{TABLE}: row {row['id']} names {test}, which does not exist")
     block = BLOCK.search((root / PAGE).read_text())
     if not block:
-        problems.append(f"{PAGE}: the marks faults:begin and faults:end are missing")
+        problems.append(f"{PAGE}: the markers faults:begin and faults:end are missing")
     else:
         kept = kept_results(block["body"])
         if render(rows, lambda row: kept.get(row["id"], NOT_RUN)) != block["body"]:
-            problems.append(f"{PAGE}: its table is not that of {TABLE}; run tools/render_faults.py")
+            problems.append(f"{PAGE}: the table disagrees with {TABLE}; run tools/render_faults.py")
     return problems, 2
 
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # Writes the ladders' tables, plots and header lines from their results, or checks them.
 # SPDX-License-Identifier: MIT
-"""For each ladder, gemm and attention, from docs/results/h200/NAME_ladder.json (its program with
---time --json) and NAME_ladder_ncu.json (tools/ladder_ncu.sh), where they exist:
+"""For each ladder (gemm and attention), reads docs/results/h200/NAME_ladder.json (written by the
+ladder's program with --time --json) and NAME_ladder_ncu.json (by tools/ladder_ncu.sh), and writes:
 
     ladder/NAME/README.md              the tables between <!-- ladder:begin --> and its end
     ladder/NAME/NN_*.cu, .cpp          the lines "// Measured" and "// Profiled" of the header
-    docs/results/h200/NAME_ladder.svg  per cent of the vendor's product, a bar a step
+    docs/results/h200/NAME_ladder.svg  per cent of the vendor's product, one bar per step
 
 render_ladder.py             writes them
-render_ladder.py --check     writes nothing; exit status 1 where one is out of date
+render_ladder.py --check     writes nothing; exit status 1 if one is out of date
 render_ladder.py --metrics   the metrics to ask ncu for
-render_ladder.py --gather DIR --size N --json FILE    ncu's NN_*.csv of DIR into one JSON file
+render_ladder.py --gather DIR --size N --json FILE    merges ncu's NN_*.csv of DIR into FILE
 """
 
 import argparse
@@ -33,7 +33,7 @@ SHOWN_BY = re.compile(r"^// Shown by   (\S+)$", re.MULTILINE)
 
 TIME = "gpu__time_duration.sum"
 SECTORS = "lts__t_sectors_op_read.sum"
-# Each metric with the column of the README's second table that shows it; None: no column.
+# Metrics, and the column of the README's second table that shows each; None: no column.
 METRICS = {
     TIME: None,
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": None,
@@ -41,7 +41,7 @@ METRICS = {
     "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active": "FMA pipe",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor pipe",
     "smsp__inst_executed_pipe_lsu.sum": "LSU instructions",
-    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio": "sectors a load",
+    "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio": "sectors per load",
     "l1tex__data_bank_conflicts_pipe_lsu.sum": "bank conflicts",
     SECTORS: "L2 reads",
     "lts__t_sector_hit_rate.pct": "L2 hits",
@@ -54,8 +54,8 @@ SECTOR_BYTES = 32
 
 class Gemm:
     name = "gemm"                  # its folder in ladder/
-    percent = "percent_of_cublas"  # the key of a result that holds its per cent
-    of_what = "of cuBLAS"          # they are
+    percent = "percent_of_cublas"  # the key of a result that holds its percentage
+    of_what = "of cuBLAS"          # what the percentage refers to
     columns = ("type", "us", "TFLOPS", "% of cuBLAS", "times the step before")
 
     @staticmethod
@@ -127,7 +127,7 @@ LADDERS = (Gemm, Attention)
 
 
 def step_files(root, ladder):
-    """Name of a step to its file, in order."""
+    """{step: its file}, in order."""
     folder = root / FOLDER / ladder.name
     found = [p for p in folder.glob("[0-9][0-9]_*") if p.suffix in (".cu", ".cpp")]
     return {path.stem: path for path in sorted(found)}
@@ -151,7 +151,7 @@ def percent_text(value):
 
 
 def metric_text(metric, value):
-    """A figure with its unit, short enough for a cell."""
+    """The value with its unit, short enough for a table cell."""
     if value is None:
         return "-"
     if metric == SECTORS:
@@ -181,7 +181,7 @@ def profiled_line(name, before, metric, profile):
 
 
 def with_figures(ladder, path, before, times, profile):
-    """The text of a step's file with the lines that come from results."""
+    """The text of a step's file with its Measured and Profiled lines updated."""
     text = path.read_text()
     shown_by = SHOWN_BY.search(text)
     metric = shown_by[1] if shown_by else None
@@ -240,7 +240,7 @@ def readme_block(ladder, files, times, profile):
 
 
 def draw(ladder, times):
-    """Bars of per cent, each type in its colour."""
+    """One bar per step, in per cent, coloured by element type."""
     left, width, bar, top = 170, 560, 22, 58
     colour = {"f32": "#718096", "bf16": "#2b6cb0"}
     results = times["steps"]

@@ -6,14 +6,14 @@
     <!-- results:begin h200/elementwise norm -->      from docs/results/h200/elementwise.json,
     <!-- results:end -->                              the results of the workload "norm" (or all)
 
-    <!-- results:elementwise:begin -->                from the same file, the largest bf16 problem
-    <!-- results:elementwise:end -->                  of each workload; kept while there is none
-
     <!-- e2e:begin cpu -->                            from every docs/results/cpu/e2e*.json: whole
-    <!-- e2e:end -->                                  models, a line a workload's shape
+    <!-- e2e:end -->                                  models, one line per shape
 
-    <!-- perplexity:begin -->                         from every docs/results/*/perplexity_*.json: a
-    <!-- perplexity:end -->                           line a KV format, a column a folder
+    <!-- perplexity:begin -->                         from every docs/results/*/perplexity_*.json:
+    <!-- perplexity:end -->                           one line per KV format, one column per machine
+
+    <!-- systems:begin -->, <!-- families:begin -->   the tables of the front page (front_page.py)
+    <!-- systems:end -->, <!-- families:end -->
 
     <!-- rows:begin -->                               in docs/kernels/FAMILY.md, from
     <!-- rows:end -->                                 `tessera bench FAMILY --list --markdown`
@@ -30,14 +30,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from front_page import families_block, systems_block
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = re.compile(
     r"(<!-- results:begin (?P<file>[\w/.-]+)(?: (?P<workload>[\w/.-]+))? -->\n)"
     r"(?P<body>.*?)(<!-- results:end -->)",
     re.DOTALL,
-)
-HEADLINE = re.compile(
-    r"(<!-- results:(?P<family>\w+):begin -->\n)(?P<body>.*?)(<!-- results:\w+:end -->)", re.DOTALL
 )
 E2E = re.compile(
     r"(<!-- e2e:begin (?P<folder>[\w/.-]+) -->\n)(?P<body>.*?)(<!-- e2e:end -->)", re.DOTALL
@@ -45,6 +44,10 @@ E2E = re.compile(
 PERPLEXITY = re.compile(
     r"(<!-- perplexity:begin -->\n)(?P<body>.*?)(<!-- perplexity:end -->)", re.DOTALL
 )
+FRONT_PAGE = re.compile(
+    r"(<!-- (?P<table>systems|families):begin -->\n)(?P<body>.*?)(<!-- \w+:end -->)", re.DOTALL
+)
+FRONT_PAGE_BLOCKS = {"systems": systems_block, "families": families_block}
 ROWS = re.compile(r"(<!-- rows:begin -->\n)(?P<body>.*?)(<!-- rows:end -->)", re.DOTALL)
 
 
@@ -57,17 +60,17 @@ def number(value, digits):
 
 
 def error_text(result):
-    """Against float64 on normal data, and in brackets the library's that is compared with."""
+    """Error against float64 on normal data, and cuDNN's in brackets."""
     found = result.get("errors", {}).get("normal", {})
     ours, cudnn = found.get("tessera"), found.get("cudnn")
     return None if ours is None else f"{ours:.1e}" + (f" ({cudnn:.1e})" if cudnn else "")
 
 
-HIGH_TFLOPS = 100  # what reaches it is a matter of the tensor cores
+HIGH_TFLOPS = 100  # from here on the tensor cores are the limit, and TFLOPS are worth a column
 
 
 def optional_columns(results):
-    """{name: text of a result or None} of the columns that any of them has something in."""
+    """{name: function from a result to its text} of the columns that are not empty."""
     columns = {
         "TB/s": lambda r: number(r["tbs"], 2),
         "% of floor": lambda r: number(r["percent_of_floor"], 1),
@@ -81,7 +84,7 @@ def optional_columns(results):
 
 
 def results_table(results):
-    """One line a result; a column for each peer that any of them has, and the ratio to the best."""
+    """One line per result; a column for each peer in any of them, and the ratio to the best."""
     peers = sorted({name for result in results for name in result.get("peers", {})})
     optional = optional_columns(results)
     head = ["row", "shape", "us (p10-p90)", *optional]
@@ -128,20 +131,8 @@ def results_block(root, file, workload):
     return provenance(data) + "\n" + results_table(results)
 
 
-def headline_block(root, family, body):
-    found = sorted(root.glob(f"docs/results/*/{family}.json"))
-    if not found:
-        return body
-    data = json.loads(found[0].read_text())
-    chosen = {}  # a workload lists its shapes from small to large
-    for result in data["results"]:
-        if result["dtype"] in ("bf16", "f16"):  # 16-bit copies are listed as f16
-            chosen[result["workload"], result["row"]] = result
-    return provenance(data) + "\n" + results_table(list(chosen.values()))
-
-
 def e2e_block(root, folder):
-    """Whole models, a line a shape, with where and at which commit each was measured."""
+    """Whole models: one line per shape, and the machine and commit of each record."""
     paths = sorted((root / "docs" / "results" / folder).glob("e2e*.json"))
     if not paths:
         raise SystemExit(f"render_results: docs/results/{folder} has no e2e*.json")
@@ -170,7 +161,7 @@ def e2e_block(root, folder):
 
 
 def perplexity_block(root):
-    """A line a KV format, a column a folder of results, and what was run where."""
+    """One line per KV format, one column per machine, and what was run on each."""
     found, runs = {}, []
     for path in sorted((root / "docs" / "results").glob("*/perplexity_*.json")):
         data = json.loads(path.read_text())
@@ -196,19 +187,17 @@ def rows_block(binary, family):
 
 
 def render(root, page, binary):
-    """The page's text as it should be."""
+    """The text of the page with every block up to date."""
     text = page.read_text()
 
     def with_results(match):
         return match[1] + results_block(root, match["file"], match["workload"]) + match[5]
 
-    def with_headline(match):
-        return match[1] + headline_block(root, match["family"], match["body"]) + match[4]
-
     text = RESULTS.sub(with_results, text)
     text = E2E.sub(lambda match: match[1] + e2e_block(root, match["folder"]) + match[4], text)
     text = PERPLEXITY.sub(lambda match: match[1] + perplexity_block(root) + match[3], text)
-    text = HEADLINE.sub(with_headline, text)
+    text = FRONT_PAGE.sub(
+        lambda match: match[1] + FRONT_PAGE_BLOCKS[match["table"]](root) + match[4], text)
     if binary and page.parent.name == "kernels":
         text = ROWS.sub(lambda m: m[1] + rows_block(binary, page.stem) + m[3], text)
     return text

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A soak of the engine on the CPU: random requests, cancels and preemptions for SECONDS, after which
-# pages, descriptors and memory must be where they began.
+# Soak test of the engine on the CPU: random requests, cancellations and preemptions for SECONDS. At
+# the end, pages, file descriptors and memory must be back where they started.
 # Usage: tools/soak.sh [SECONDS] [PRESET] [--seed N]
 # SPDX-License-Identifier: MIT
 set -euo pipefail

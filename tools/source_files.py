@@ -1,6 +1,6 @@
-"""The files that make up the tree: tracked by git or about to be, build outputs left out.
+"""Lists the source files of the tree: tracked by git or untracked and not ignored.
 
-Run as a program it prints those with the given suffixes: tools/source_files.py .h .cpp
+As a program it prints the files with the given suffixes: tools/source_files.py .h .cpp
 """
 # SPDX-License-Identifier: MIT
 
@@ -34,7 +34,7 @@ def _from_folders(root):
 
 
 def source_files(root=REPOSITORY, suffixes=None):
-    """Paths relative to `root`, sorted. A tree without git, such as an archive, is walked."""
+    """Sorted paths relative to `root`. Without git (in an archive), all folders are walked."""
     root = Path(root)
     paths = _from_git(root) if (root / ".git").exists() else None
     if paths is None:

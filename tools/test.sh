@@ -1,5 +1,5 @@
 #!/bin/bash
-# What `make test` does after set-up: checks, build, tests, and a closing summary.
+# The body of `make test`, after set-up: checks, build, tests, and a summary.
 # Usage: tools/test.sh PRESET
 # SPDX-License-Identifier: MIT
 set -euo pipefail
@@ -13,7 +13,7 @@ mkdir -p "$build"
 failed=()
 summary=()
 
-# Runs one step under a name, times it, and remembers a failure without stopping.
+# Runs one named step, times it, and records a failure without stopping.
 step() {
   local name=$1 start=$SECONDS result=ok
   shift
@@ -26,7 +26,7 @@ configure() {
 }
 
 compile() {
-  # As many jobs as cores, so that the times of files are their own.
+  # No more jobs than cores, so that the measured time of a file is its own.
   cmake --build --preset "$preset" -j "$(nproc)" &&
     "$python" tools/build_times.py "$build"
 }
@@ -43,7 +43,7 @@ step faults "$python" tools/render_faults.py --check
 step format bash tools/format.sh --check
 step configure configure
 step build compile
-# Tests of a tree that did not build would only repeat the compiler's message.
+# If the build failed, running the tests would only repeat the compiler's message.
 closing="no tests were run"
 if [[ ${#failed[@]} -eq 0 || ! " ${failed[*]} " =~ \ (configure|build)\  ]]; then
   step tests run_tests

@@ -1,5 +1,6 @@
 // Rows shared out over threads, with memory for each thread. A row is always computed by one thread
-// in a fixed order, so results do not depend on how many there are. SPDX-License-Identifier: MIT
+// in a fixed order, so results do not depend on how many there are.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstddef>

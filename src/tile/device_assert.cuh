@@ -1,5 +1,6 @@
 // TESSERA_DEVICE_ASSERT: a check inside a kernel, compiled only where TESSERA_DEVICE_ASSERTS is
-// set. SPDX-License-Identifier: MIT
+// set.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdio>

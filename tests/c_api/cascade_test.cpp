@@ -1,5 +1,6 @@
 // attention_merge and attention_cascade through the C ABI, on numbers small enough to check by
-// hand. SPDX-License-Identifier: MIT
+// hand.
+// SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // Loops over threads: every item once, exceptions, nesting, several callers, idle threads that
-// sleep. SPDX-License-Identifier: MIT
+// sleep.
+// SPDX-License-Identifier: MIT
 #include "core/parallel.h"
 
 #include <gtest/gtest.h>

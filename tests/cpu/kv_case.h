@@ -1,5 +1,6 @@
 // A KV cache for tests in any of its formats: pages in disorder, rows and heads either way round,
-// and the tokens that were put into it. SPDX-License-Identifier: MIT
+// and the tokens that were put into it.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 // Every step of the attention ladder, held to the CPU on the GPU. TESSERA_SMALL=1: small sizes
-// only. SPDX-License-Identifier: MIT
+// only.
+// SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
 #include <cstdlib>

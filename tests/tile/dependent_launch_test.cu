@@ -1,5 +1,6 @@
 // Programmatic dependent launch: a kernel that starts early still sees what the one before it
-// wrote. SPDX-License-Identifier: MIT
+// wrote.
+// SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
 #include "kernels/launch.h"

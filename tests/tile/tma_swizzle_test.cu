@@ -1,5 +1,6 @@
 // Swizzled tensor copies: shared memory holds each element where swizzle.cuh says, and gives it
-// back. SPDX-License-Identifier: MIT
+// back.
+// SPDX-License-Identifier: MIT
 #include "tests/tile/tensor_copy.cuh"
 
 namespace tessera::testing {

@@ -1,5 +1,6 @@
 // WGMMA on INT8 against the exact product: every n from shared memory, a set of them from
-// registers. SPDX-License-Identifier: MIT
+// registers.
+// SPDX-License-Identifier: MIT
 #include "tests/tile/wgmma_case.cuh"
 
 namespace tessera::testing {

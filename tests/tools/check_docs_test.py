@@ -31,6 +31,12 @@ class CheckDocsTest(BadTreeTest):
         self.write("docs/a.md", "text\n[x](missing.md)\n")
         self.assert_flagged("docs/a.md:2: link to missing.md, which does not exist")
 
+    def test_a_picture_that_does_not_exist(self):
+        self.write("docs/a.md", '<picture>\n  <source srcset="dark.svg">\n</picture>\n')
+        self.assert_flagged("docs/a.md:2: link to dark.svg, which does not exist")
+        self.write("docs/dark.svg", "<svg/>\n")
+        self.assert_clean()
+
     def test_a_link_to_a_missing_heading(self):
         self.write("docs/a.md", "[x](architecture.md#the-roof)\n")
         self.assert_flagged("docs/a.md:1", "has no such heading")
@@ -54,6 +60,18 @@ class CheckDocsTest(BadTreeTest):
     def test_one_of_two_in_braces_is_missing(self):
         self.write("docs/a.md", "see `core/tensor.{cpp,cu}`\n")
         self.assert_flagged("`core/tensor.{cpp,cu}` is not a path")
+
+    def test_a_table_broken_in_the_middle_of_a_row(self):
+        self.write("docs/a.md", "| a | b |\n|---|---|\n| one | two\n\nthree |\n")
+        self.assert_flagged("docs/a.md:3: a table row of 1 cells in a table of 2")
+
+    def test_text_right_behind_a_table(self):
+        self.write("docs/a.md", "| a | b |\n|---|---|\n| one | two |\nthree |\n")
+        self.assert_flagged("docs/a.md:4: text that follows a table without an empty line")
+
+    def test_a_whole_table(self):
+        self.write("docs/a.md", "| a | b |\n|---|---|\n| `x | y` | 1 \\| 2 |\n\ntext | more\n")
+        self.assert_clean()
 
     def test_a_layer_without_a_readme(self):
         self.write("src/ops/norm.cpp", "")

@@ -77,6 +77,10 @@ class CheckSizesTest(BadTreeTest):
         self.write("tools/a.sh", "#!/bin/sh\n# What it is for.\n")
         self.assert_flagged("tools/a.sh: no `SPDX-License-Identifier: MIT`")
 
+    def test_a_licence_that_shares_its_line(self):
+        self.write("src/a.cpp", "// What this file\n// is for. SPDX-License-Identifier: MIT\n")
+        self.assert_flagged("src/a.cpp:2: the licence shares its line with other text")
+
     def test_a_file_that_does_not_say_what_it_is_for(self):
         self.write("src/a.cpp", "// SPDX-License-Identifier: MIT\n")
         self.assert_flagged("src/a.cpp:1: the first line is a comment that says")
@@ -95,7 +99,8 @@ class CheckSizesTest(BadTreeTest):
 
     def test_documents_too_long(self):
         for path, limit in (("README.md", 150), ("CONTRIBUTING.md", 80), ("Makefile", 59),
-                            ("src/core/README.md", 15), ("tests/README.md", 15)):
+                            ("docs/README.md", 60), ("src/core/README.md", 15),
+                            ("tests/README.md", 15)):
             with self.subTest(path):
                 self.write(path, "line\n" * (limit + 1))
                 self.assert_flagged(f"{path}: {limit + 1} lines; at most {limit}")

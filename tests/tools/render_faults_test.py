@@ -63,15 +63,15 @@ class RenderFaultsTest(BadTreeTest):
 
     def test_a_row_that_is_not_on_the_page(self):
         self.set_rows(ROWS + [ROWS[0] | {"id": "M2", "tests": ["soak.short"]}])
-        self.assert_flagged("docs/faults.md: its table is not that of tests/faults.json")
+        self.assert_flagged("docs/faults.md: the table disagrees with tests/faults.json")
 
     def test_a_row_that_is_on_the_page_alone(self):
         self.set_rows(ROWS[:1])
-        self.assert_flagged("docs/faults.md: its table is not that of tests/faults.json")
+        self.assert_flagged("docs/faults.md: the table disagrees with tests/faults.json")
 
     def test_another_test_than_on_the_page(self):
         self.set_rows([ROWS[0] | {"tests": ["soak.short"]}, ROWS[1]])
-        self.assert_flagged("docs/faults.md: its table is not that of tests/faults.json")
+        self.assert_flagged("docs/faults.md: the table disagrees with tests/faults.json")
 
     def test_a_row_without_a_test(self):
         self.set_rows([ROWS[0] | {"tests": []}, ROWS[1]])

@@ -1,5 +1,6 @@
 // A matrix and its scales, cut into tiles of vectors: which block, thread and scale serve an
-// element. SPDX-License-Identifier: MIT
+// element.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "kernels/elementwise/quantize_params.h"

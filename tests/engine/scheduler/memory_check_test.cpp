@@ -1,5 +1,6 @@
 // Memory that is too short is refused before weights are read: with what is needed, what is free
-// and what to change. SPDX-License-Identifier: MIT
+// and what to change.
+// SPDX-License-Identifier: MIT
 #include "engine/memory_check.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Who turns 8-bit values: three warps beside the producer, from the stages that the copy engine
-// fills to those that the tensor cores read. SPDX-License-Identifier: MIT
+// fills to those that the tensor cores read.
+// SPDX-License-Identifier: MIT
 //
 // A turned tile has a row for every element of a head and in it a byte for every key, so that the
 // tensor cores find the keys of one element side by side. Nothing turns bytes; ldmatrix turns pairs
