@@ -19,7 +19,7 @@ class CheckWgmmaTest(unittest.TestCase):
         self.object = Path(folder.name) / "of gemm.o"
 
     def compile(self, says, status=0):
-        """Runs the checker over a compiler that writes the object, prints `says` and exits with `status`."""
+        """Runs the checker over a compiler that prints `says` and exits with `status`."""
         compiler = 'echo >"$3"; echo heard; echo "$4" >&2; exit "$1"'
         return subprocess.run(
             [CHECKER, "sh", "-c", compiler, "sh", str(status), "-o", self.object, says],
