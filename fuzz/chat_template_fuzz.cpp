@@ -1,4 +1,4 @@
-// Fuzzes the template interpreter: whatever the source, it ends soon and stays within its limits.
+// Fuzzes the template interpreter: for any source it ends soon and stays within its limits.
 // SPDX-License-Identifier: MIT
 #include <vector>
 
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const TextPart& part : chat.render(messages, options)) num_bytes += part.text.size();
     fuzz::require(num_bytes <= static_cast<size_t>(limits.output_bytes), "the output is bounded");
   } catch (const Error&) {
-    // Refused: the ordinary end of a malformed template.
+    // Refused, as a malformed template should be.
   }
   return 0;
 }

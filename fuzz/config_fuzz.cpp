@@ -1,4 +1,4 @@
-// Fuzzes the reader of config.json: what it accepts has sizes that can be multiplied safely.
+// Fuzzes the reader of config.json: sizes that it accepts can be multiplied without overflow.
 // SPDX-License-Identifier: MIT
 #include "fuzz/fuzz.h"
 #include "model/config.h"
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::require(config.kv_bytes_per_token(DType::f32) > 0, "a token has keys and values");
     fuzz::require(config.num_heads % config.num_kv_heads == 0, "the KV heads divide the heads");
   } catch (const Error&) {
-    // Refused: the ordinary end of a malformed file.
+    // Refused, as a malformed file should be.
   }
   return 0;
 }

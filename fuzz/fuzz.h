@@ -1,4 +1,4 @@
-// What every fuzz target defines, and how it says that an input broke a promise.
+// What every fuzz target defines, and how it reports that an input broke a promise.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-// libFuzzer's entry point; replay.cpp calls the same.
+// The entry point, called by libFuzzer or by replay.cpp.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace tessera::fuzz {

@@ -1,4 +1,4 @@
-// Runs a fuzz target over the files of a corpus, and over cut-off forms of each.
+// Runs a fuzz target over the files of a corpus, each whole and truncated at several places.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <filesystem>
@@ -15,7 +15,7 @@ std::vector<uint8_t> bytes_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// The copy has no byte to spare, so that a sanitizer sees a read beyond the end.
+// An exact copy, so that a sanitizer notices a read beyond the end.
 void run(const std::vector<uint8_t>& bytes, size_t size) {
   const std::vector<uint8_t> exact(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
   LLVMFuzzerTestOneInput(exact.data(), exact.size());

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                     "a tensor lies within the file");
     }
   } catch (const Error&) {
-    // Refused: the ordinary end of a malformed file.
+    // Refused, as a malformed file should be.
   }
   return 0;
 }

@@ -1,5 +1,4 @@
-// Fuzzes encoding and decoding with the bundled tokenizer: nothing is lost, streaming changes
-// nothing.
+// Fuzzes the bundled tokenizer: decoding restores the text, and streaming gives the same text.
 // SPDX-License-Identifier: MIT
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Fuzzes the reader of tokenizer.json, then uses what it accepts.
+// Fuzzes the reader of tokenizer.json, and encodes with the tokenizers that it accepts.
 // SPDX-License-Identifier: MIT
 #include <vector>
 
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (int32_t id : ids) fuzz::require(id >= 0 && id < tokenizer.num_ids(), "ids are in range");
     (void)tokenizer.decode(ids);
   } catch (const Error&) {
-    // Refused: the ordinary end of a malformed file.
+    // Refused, as a malformed file should be.
   }
   return 0;
 }

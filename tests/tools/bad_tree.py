@@ -1,4 +1,4 @@
-"""A small tree in a temporary folder, for tests that a checker flags what is wrong in it."""
+"""A small tree in a temporary folder, in which tests make mistakes for a checker to flag."""
 # SPDX-License-Identifier: MIT
 
 import sys
@@ -27,7 +27,7 @@ class BadTreeTest(unittest.TestCase):
         return self.checker.check_tree(self.root)[0]
 
     def assert_flagged(self, *parts):
-        """Exactly one problem, whose message has each of the parts."""
+        """There is exactly one problem, and its message contains each of the parts."""
         found = self.problems()
         self.assertEqual(len(found), 1, found)
         for part in parts:

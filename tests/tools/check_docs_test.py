@@ -1,4 +1,4 @@
-"""check_docs flags documents that speak of what does not exist, and passes the rest."""
+"""check_docs flags documents that refer to missing things or have broken tables."""
 # SPDX-License-Identifier: MIT
 
 import unittest

@@ -1,4 +1,4 @@
-"""check_layers flags every include that goes up, sideways or to CUDA, and passes the rest."""
+"""check_layers flags includes that go up, sideways or to CUDA, and accepts all others."""
 # SPDX-License-Identifier: MIT
 
 import unittest

@@ -1,4 +1,4 @@
-"""check_sizes flags what is too long, what is banned and what has no head, and passes the rest."""
+"""check_sizes flags what is too long, banned or without a header, and accepts the rest."""
 # SPDX-License-Identifier: MIT
 
 import unittest

@@ -1,4 +1,4 @@
-"""check_wgmma fails a compilation that ptxas serialised, and is not noticed otherwise."""
+"""check_wgmma fails a compilation with serialised WGMMAs, and changes nothing otherwise."""
 # SPDX-License-Identifier: MIT
 
 import subprocess
@@ -19,7 +19,7 @@ class CheckWgmmaTest(unittest.TestCase):
         self.object = Path(folder.name) / "of gemm.o"
 
     def compile(self, says, status=0):
-        """What the checker makes of a compiler that writes the object, says this and ends so."""
+        """Runs the checker over a compiler that prints `says` and exits with `status`."""
         compiler = 'echo >"$3"; echo heard; echo "$4" >&2; exit "$1"'
         return subprocess.run(
             [CHECKER, "sh", "-c", compiler, "sh", str(status), "-o", self.object, says],

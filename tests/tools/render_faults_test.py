@@ -1,4 +1,4 @@
-"""render_faults flags tests and rows that do not exist, and renders what a run says."""
+"""render_faults flags tests and rows that do not exist, and renders the results of a run."""
 # SPDX-License-Identifier: MIT
 
 import json
