@@ -13,7 +13,7 @@ HEADER = """\
 /* {first} */
 /* {origin} */
 /* SPDX-License-Identifier: MIT */
-/* clang-format off: one parameter or field a line */
+/* clang-format off */
 #pragma once
 
 {includes}
@@ -144,7 +144,7 @@ SOURCE = """\
 // {first}
 // {origin}
 // SPDX-License-Identifier: MIT
-// clang-format off: one parameter or field a line
+// clang-format off
 {includes}
 
 using namespace tessera;
