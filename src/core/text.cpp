@@ -1,4 +1,4 @@
-// Foreign text made printable: a decoder of UTF-8 and an escape for everything that is not text.
+// Makes untrusted text printable: decodes UTF-8 and escapes everything that is not visible text.
 // SPDX-License-Identifier: MIT
 #include "core/text.h"
 
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// One character of a text: `size` bytes, or a byte that belongs to no character.
+// One character of `size` bytes, or one byte that is not valid UTF-8.
 struct Character {
   uint32_t code = 0;
   size_t size = 1;
@@ -36,7 +36,7 @@ Character first_character(std::string_view text) {
   return {code, size, true};
 }
 
-// Control characters, and those that are not seen or that move what stands beside them.
+// Control characters, invisible characters, and those that change the direction of writing.
 bool is_hidden(uint32_t code) {
   struct Range {
     uint32_t first, last;
@@ -78,7 +78,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// The first and the last `count` bytes, or up to three fewer, so that no character is cut in two.
+// The first or the last `count` bytes, less up to three so that no character is cut.
 std::string_view head(std::string_view text, size_t count) {
   for (int i = 0; i < 3 && count > 0 && is_continuation(text[count]); ++i) --count;
   return text.substr(0, count);
