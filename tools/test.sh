@@ -40,6 +40,7 @@ step layers "$python" tools/check_layers.py
 step sizes "$python" tools/check_sizes.py
 step docs "$python" tools/check_docs.py
 step faults "$python" tools/render_faults.py --check
+step bindings "$python" tools/generate_bindings.py --check
 step format bash tools/format.sh --check
 step configure configure
 step build compile

@@ -7,32 +7,42 @@ result with the framework of the first tensor. Everything refused raises `tesser
 library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
 """
 
-from ._attention import attention_prefill
+from ._attention import attention_cascade, attention_decode, attention_merge, attention_prefill
 from ._call import supports, using
-from ._cascade import attention_cascade, attention_merge
-from ._decode import attention_decode
 from ._elementwise import (
+    argmax,
     copy,
+    dequantize,
     embedding,
     gelu,
     gelu_mul,
+    layer_norm,
+    make_rope_table,
+    quantize,
+    reduce,
     relu,
+    rms_norm,
+    rope,
     silu,
     silu_mul,
     softmax,
     transpose,
 )
 from ._gemm import expand_2_4, gemm, gemm_2_4, pack_gate_up, prune_2_4
-from ._info import DeviceInfo, Row, cuda_version, device_info, num_cuda_devices, rows
 from ._kv_cache import kv_append, kv_copy_pages, kv_gather
-from ._library import Error, NotSupported
-from ._library import path as library_path
+from ._library import (
+    DeviceInfo,
+    Error,
+    NotSupported,
+    Row,
+    cuda_version,
+    device_info,
+    num_cuda_devices,
+    rows,
+)
 from ._library import commit as __commit__
+from ._library import path as library_path
 from ._library import version as __version__
-from ._norm import layer_norm, rms_norm
-from ._quantize import dequantize, quantize
-from ._reduce import argmax, reduce
-from ._rope import make_rope_table, rope
 
 __all__ = [
     "__commit__",

@@ -1,26 +1,15 @@
-# Attention of whole prompts and chunks of them: batched, ragged or over pages.
+# Attention: of whole prompts, of the newest tokens over a KV cache, and of keys in parts.
 # SPDX-License-Identifier: MIT
-import ctypes
-from functools import lru_cache
+from ._call import dtype_of, empty, empty_like, make_struct_op, names_stream, shape_of
+from ._frameworks import canonical, code_of
+from ._library import Error, whole
+from ._operations import ATTENTION_BOUNDS, DTYPES
 
-from ._call import dtype_of, empty, make_struct_op, shape_of, whole
-from ._dtypes import CODES, canonical, code_of
-from ._library import AttentionArgs, Error
-
-_LEFT, _RIGHT = 1, 2  # TesseraAttentionBounds of c_attention.h
-_attention_prefill = make_struct_op("attention_prefill", AttentionArgs, "out lse")
-
-
-@lru_cache(maxsize=256)
-def _scalars(left, right, seed, rate, scale, softcap, format, sums_in_float):
-    """A pointer to the struct of a call without its tensors; the library copies it."""
-    bounds = (_LEFT if left >= 0 else 0) | (_RIGHT if right >= 0 else 0)
-    args = AttentionArgs(struct_size=ctypes.sizeof(AttentionArgs))
-    args.left, args.right, args.bounds = max(left, 0), max(right, 0), bounds
-    args.dropout_seed, args.dropout_rate = seed, rate
-    args.scale, args.softcap, args.format = scale, softcap, format
-    args.sums_in_float = sums_in_float
-    return ctypes.byref(args)
+_prefill, _pack_prefill = make_struct_op("attention_prefill")
+_decode, _pack_decode = make_struct_op("attention_decode")
+_merge, _pack_merge = make_struct_op("attention_merge")
+_cascade, _pack_cascade = make_struct_op("attention_cascade")
+_LEFT, _RIGHT = ATTENTION_BOUNDS["left"], ATTENTION_BOUNDS["right"]
 
 
 def _bounds(causal, window):
@@ -40,11 +29,11 @@ def _bounds(causal, window):
 
 
 def _out_shape(q, v):
-    """Of q's with the heads of v. Whatever the operation will refuse has some shape too."""
+    """q with the head size of v; tensors that the operation will refuse must not raise here."""
     return (*q[:-1], *v[-1:])
 
 
-def _lse_shape(q):
+def _prefill_lse_shape(q):
     """[batch, num_heads, q_len] or, ragged, [num_heads, tokens]."""
     return (*q[:-3], *q[-2:-1], *q[-3:-2])
 
@@ -54,7 +43,8 @@ def _out_dtype(q, format, dtype):
     if dtype is not None:
         return canonical(dtype, "attention_prefill: dtype")
     name = dtype_of("attention_prefill", "q", q)
-    return "bf16" if name == "e4m3" or format == CODES["e4m3"] else name
+    is_e4m3 = name == "e4m3" or code_of(format, "attention_prefill: format") == DTYPES["e4m3"]
+    return "bf16" if is_e4m3 else name
 
 
 def attention_prefill(
@@ -106,17 +96,191 @@ def attention_prefill(
     exponentials, float32 [batch, num_heads, q_len] or [num_heads, tokens].
     """
     left, right = _bounds(causal, window)
-    code = code_of(format, "attention_prefill: format")
     if out is None:
         shapes = (shape_of("attention_prefill", name, x) for name, x in (("q", q), ("v", v)))
-        out = empty("attention_prefill", q, _out_shape(*shapes), _out_dtype(q, code, dtype))
+        out = empty("attention_prefill", q, _out_shape(*shapes), _out_dtype(q, format, dtype))
     if lse is None and return_lse:
-        shape = _lse_shape(shape_of("attention_prefill", "q", q))
+        shape = _prefill_lse_shape(shape_of("attention_prefill", "q", q))
         lse = empty("attention_prefill", q, shape, "f32", "lse")
-    seed = whole(dropout_seed, "attention_prefill: dropout_seed", high=2**64 - 1)
-    numbers = (seed, dropout_rate, scale or 0.0, softcap or 0.0, code)
-    scalars = _scalars(left, right, *numbers, bool(sums_in_float))
+    bounds = (_LEFT if left >= 0 else 0) | (_RIGHT if right >= 0 else 0)
+    numbers = (dropout_seed, dropout_rate, scale, softcap, bounds, format, sums_in_float)
+    scalars = _pack_prefill(max(left, 0), max(right, 0), *numbers)
     tensors = (q, k, v, out, lse, intervals, sinks, alibi_slopes, q_starts, kv_starts, kv_lens)
     tensors += (k_page_table, v_page_table, q_scale, k_scale, v_scale)
-    _attention_prefill(tensors, scalars)
+    _prefill(tensors, scalars)
+    return out if lse is None else (out, lse)
+
+
+def _decode_lse_shape(q):
+    """[batch, num_heads] or [batch, num_heads, q_len]; a q of another rank must not raise here."""
+    return (*q[:1], *q[-2:-1], *q[1:-2])
+
+
+def attention_decode(
+    q,
+    k_pages,
+    v_pages,
+    seq_lens,
+    *,
+    page_table=None,
+    out=None,
+    lse=None,
+    return_lse=False,
+    scale=None,
+    window=None,
+    softcap=None,
+    sinks=None,
+    alibi_slopes=None,
+    k_scales=None,
+    v_scales=None,
+    k_tail=None,
+    tails=None,
+    tree=None,
+    blocks=None,
+    num_blocks=None,
+    keys=None,
+    num_keys=None,
+    longest=0,
+    shares_pages=False,
+    k_format=None,
+    v_format=None,
+):
+    """softmax(scale q . k^T) . v for the newest tokens of every sequence, 1 to 16 of them.
+
+    q [batch, num_heads, head_dim] or [batch, q_len, num_heads, head_dim]; k_pages and v_pages
+    [num_pages, page_size, num_kv_heads, head_dim]; seq_lens int32 [batch] counts the tokens of each
+    sequence, the newest included, 0 for an idle slot; page_table int32 [batch, max_pages], or None:
+    sequence s has page s to itself. Query i of q_len stands at token seq_lens - q_len + i and sees
+    the tokens up to itself, the last `window` of them if that is given.
+
+    Pages in the type of q, float8_e4m3fn, float8_e5m2, int8, uint8 or packed i4, keys and values
+    each in their own; bytes with k_format and v_format "e4m3", "e5m2" or "i4" where a framework
+    lacks the type. k_scales and v_scales say what a code is worth: float32 [1] or [num_kv_heads]
+    (FP8), float16 [num_pages, page_size, num_kv_heads, 1] (int8) or [..., 2] with the smallest
+    value behind the scale (uint8, i4), or for i4 keys [num_pages, page_size / 32, num_kv_heads,
+    head_dim, 2], with the newest tokens in k_tail [num_tails, 32, num_kv_heads, head_dim] and whose
+    tail is whose in tails int32 [batch].
+
+    softcap, sinks, alibi_slopes as in attention_prefill. tree: int32 [batch, q_len], bit j: the
+    token sees new token j. blocks and keys: int32 lists of pages [batch, n] and of tokens [batch,
+    q_len, n] that are seen, num_blocks and num_keys how many of them count. longest: the largest of
+    seq_lens, if known; shares_pages: whether sequences have pages in common. Both may save time.
+
+    Returns out; (out, lse) if lse is given or asked for by return_lse: float32 [batch, num_heads]
+    or [batch, num_heads, q_len].
+    """
+    if out is None:
+        out = empty_like("attention_decode", q)
+    if lse is None and return_lse:
+        shape = _decode_lse_shape(shape_of("attention_decode", "q", q))
+        lse = empty("attention_decode", q, shape, "f32", "lse")
+    numbers = (scale, softcap, k_format, v_format, shares_pages)
+    scalars = _pack_decode(window, longest, *numbers)
+    tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
+    tensors += (lse, sinks, alibi_slopes, tree, blocks, num_blocks, keys, num_keys)
+    _decode(tensors, scalars)
+    return out if lse is None else (out, lse)
+
+
+def attention_merge(parts, part_lses, *, out=None, lse=None, return_lse=False):
+    """Attention over all keys, from attention over parts of them that have no key in common.
+
+    parts [num_parts, batch, num_heads, d] or [num_parts, batch, q_len, num_heads, d], and the lse
+    of each, float32 [num_parts, batch, num_heads] or [num_parts, batch, num_heads, q_len], as
+    attention_decode and attention_prefill give them. With lse = log(sum(exp(part_lses))), the
+    result is the sum of exp(part_lses - lse) * parts. A part with an lse of -inf has seen no key
+    and counts for nothing; if none has seen one, out is zeros and lse -inf.
+
+    Returns out, of the shape of one part; (out, lse) if lse is given or asked for by return_lse.
+    """
+    if out is None:
+        shape = shape_of("attention_merge", "parts", parts)[1:]
+        dtype = dtype_of("attention_merge", "parts", parts)
+        out = empty("attention_merge", parts, shape, dtype)
+    if lse is None and return_lse:
+        shape = shape_of("attention_merge", "part_lses", part_lses)[1:]
+        lse = empty("attention_merge", parts, shape, "f32", "lse")
+    _merge((parts, part_lses, out, lse), _pack_merge())
+    return out if lse is None else (out, lse)
+
+
+def _scratch(q, piece_lens, parts, part_lses):
+    """(parts, part_lses): a part for each piece and one for the own keys, made where absent."""
+    if parts is not None and part_lses is not None:
+        return parts, part_lses
+    if names_stream():
+        raise Error(
+            "attention_cascade: parts or part_lses is None and `using` names a stream, whose work "
+            "may go on when they are freed: pass both"
+        )
+    num_pieces = sum(shape_of("attention_cascade", "piece_lens", piece_lens)[:1])
+    shape = (num_pieces + 1, *shape_of("attention_cascade", "q", q))
+    if parts is None:
+        dtype = dtype_of("attention_cascade", "q", q)
+        parts = empty("attention_cascade", q, shape, dtype, "parts")
+    if part_lses is None:
+        part_lses = empty("attention_cascade", q, shape[:-1], "f32", "part_lses")
+    return parts, part_lses
+
+
+def attention_cascade(
+    q,
+    k_pages,
+    v_pages,
+    seq_lens,
+    shared_k_pages,
+    shared_v_pages,
+    piece_lens,
+    *,
+    page_table=None,
+    shared_page_table=None,
+    out=None,
+    lse=None,
+    return_lse=False,
+    scale=None,
+    softcap=None,
+    sinks=None,
+    k_scales=None,
+    v_scales=None,
+    k_tail=None,
+    tails=None,
+    tree=None,
+    blocks=None,
+    num_blocks=None,
+    keys=None,
+    num_keys=None,
+    longest=0,
+    k_format=None,
+    v_format=None,
+    parts=None,
+    part_lses=None,
+):
+    """attention_decode of sequences that begin with the same keys, which are read once for all.
+
+    q, k_pages, v_pages, seq_lens, page_table and the options are those of attention_decode, for the
+    keys behind the shared ones: lengths, lists and the tree count those alone. There is no window
+    and no alibi_slopes: every query sees every shared key. Tokens of q lie evenly apart.
+
+    The shared keys come in pieces, which are read side by side and then folded in their order;
+    about a thousand keys are worth a piece. piece_lens int32 [num_pieces] counts them.
+    shared_k_pages and shared_v_pages [num_pages, page_size, num_kv_heads, head_dim] are of the type
+    of q, and may be k_pages and v_pages; shared_page_table int32 [num_pieces, max_pages], or None:
+    piece n is page n, and there are no other pages. A result depends on how the pieces are cut.
+
+    parts and part_lses are scratch memory, made for the call where they are None: contiguous,
+    num_pieces + 1 times the elements of q in its type, and as many times its heads in float32.
+
+    Returns out; (out, lse) if lse is given or asked for by return_lse, as attention_decode does.
+    """
+    if out is None:
+        out = empty_like("attention_cascade", q)
+    if lse is None and return_lse:
+        shape = _decode_lse_shape(shape_of("attention_cascade", "q", q))
+        lse = empty("attention_cascade", q, shape, "f32", "lse")
+    parts, part_lses = _scratch(q, piece_lens, parts, part_lses)
+    scalars = _pack_cascade(longest, scale, softcap, k_format, v_format)
+    tensors = (q, k_pages, v_pages, out, seq_lens, page_table, k_scales, v_scales, k_tail, tails)
+    tensors += (lse, sinks, tree, blocks, num_blocks, keys, num_keys, shared_k_pages)
+    tensors += (shared_v_pages, shared_page_table, piece_lens, parts, part_lses)
+    _cascade(tensors, scalars)
     return out if lse is None else (out, lse)

@@ -1,18 +1,26 @@
 # One call of the C ABI: borrow the tensors, find the stream, run, raise what went wrong.
 # SPDX-License-Identifier: MIT
-"""The path every operation takes, kept short: it is most of what a small call costs."""
+"""Every operation goes through `run`, kept short because it is most of a small call's cost."""
 
-import operator
+import ctypes
 import threading
 from contextlib import contextmanager
-from ctypes import addressof, byref, c_void_p, sizeof
+from ctypes import addressof, byref, sizeof
+from functools import lru_cache
 
-from . import _dlpack
-from ._dtypes import canonical
-from ._library import Context, Error, NotSupported, lib, raise_error
-from ._objects import as_object, on_objects
+from . import _frameworks
+from ._dlpack import on_objects
+from ._frameworks import canonical, code_of
+from ._library import Error, NotSupported, lib, raise_error, whole
+from ._operations import DTYPES, OPERATIONS, Context
 
-_by_type = _dlpack._by_type
+_by_type = _frameworks.by_type
+# Arguments in the forms that ctypes passes fastest to a function without argtypes.
+_as_object = ctypes.py_object.from_param
+as_float = ctypes.c_float
+
+# The options of a thread that only wants to know which tensors an operation makes.
+SHAPES_ONLY = {}
 
 
 class _Options(threading.local):
@@ -25,19 +33,15 @@ _options = _Options()
 _contexts = {}  # stream -> context; written once each, so threads may share them
 
 
-def make_op(name, arguments, writes, on_addresses=None):
-    """The C function `name`, given the names of its tensors and of those it writes.
+def make_op(name, reads=""):
+    """The operation `name`; `reads` names tensors that this use of it does not write.
 
-    on_addresses: what calls it with addresses of tensors, the scalars and a context; itself, unless
-    it takes a struct.
-
-    To be called with a tuple of tensors in the order of the C function, None for an absent one and
-    those at the end left out, and then the scalars, floats as_float.
+    To be called with a tuple of tensors in the order of C, None for an absent one and those at the
+    end left out, and then the scalars: floats as_float, or a pointer that `pack` made.
     """
+    op = OPERATIONS[name]
     function = on_objects(name)
-    on_addresses = on_addresses or getattr(lib, name)
-    arguments = arguments.split()
-    writes = frozenset(writes.split())
+    reads = frozenset(reads.split())
 
     def run(tensors, *scalars):
         try:
@@ -47,44 +51,100 @@ def make_op(name, arguments, writes, on_addresses=None):
                 context = None
             else:
                 context = _context(framework.stream(tensors[0]))
-        except Exception:  # unusual, of two frameworks, or wrong: the careful way sorts it out
-            return _run_carefully(on_addresses, name, arguments, writes, tensors, scalars)
-        # Outside the try: an exception of a signal handler must not make the operation run twice.
-        status = function(framework.reader, as_object(objects), context, *scalars)
+        except Exception:  # an unusual tensor, two frameworks or a mistake: find out which
+            return _run_carefully(name, op, reads, tensors, scalars)
+        # Not inside the try: if a signal handler raises here, the operation must not run twice.
+        status = function(framework.reader, _as_object(objects), context, *scalars)
         if status > 0:
             raise_error(status)
         if status:  # an object could not be read, and nothing was run
-            _run_carefully(on_addresses, name, arguments, writes, tensors, scalars)
+            _run_carefully(name, op, reads, tensors, scalars)
 
     return run
 
 
-def make_struct_op(name, struct, writes):
-    """The same for a C function with a struct of arguments, whose fields name the tensors.
+def make_struct_op(name, reads=""):
+    """(run, pack) of an operation that takes a struct.
 
-    In place of scalars it is called with a pointer to the struct without its tensors.
+    `pack` makes a pointer to the struct without its tensors from the scalars in the order of C:
+    names for enums and formats, None for 0. `run` takes it in place of the scalars.
     """
-    tensors = [field for field, kind in struct._fields_ if kind is c_void_p]
+    op = OPERATIONS[name]
+    checks = [(scalar, _checked(scalar, f"{name}: {scalar.name}")) for scalar in op.scalars]
+
+    def make(*values):
+        struct = op.struct(struct_size=sizeof(op.struct))
+        for (scalar, check), value in zip(checks, values):
+            setattr(struct, scalar.name, 0 if value is None else check(value))
+        return byref(struct)
+
+    cached = lru_cache(maxsize=256, typed=True)(make)
+
+    def pack(*values):
+        try:
+            return cached(*values)
+        except TypeError:  # a value that cannot be hashed: find out which
+            return make(*values)
+
+    return make_op(name, reads), pack
+
+
+def _checked(scalar, what):
+    """The function that turns a value into what the field of a struct takes."""
+    if scalar.values is DTYPES:
+        return lambda value: code_of(value, what)
+    if scalar.values is not None:
+        return lambda value: number_of(value, scalar.values, what)
+    if scalar.schema == "bool":
+        return bool
+    if scalar.schema == "float":
+        return lambda value: _real(value, what)
+    bits = 8 * sizeof(scalar.ctype)
+    is_unsigned = scalar.ctype(-1).value > 0
+    low, high = (0, 2**bits - 1) if is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return lambda value: whole(value, what, low, high)
+
+
+def _real(value, what):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise Error(f"{what} is {value!r}; want a number") from None
+
+
+def number_of(name, values, what):
+    """The number that a name stands for, or the names there are."""
+    try:
+        return values[name]
+    except (KeyError, TypeError):
+        *names, last = map(repr, values)
+        raise Error(f"{what} is {name!r}; want {', '.join(names)} or {last}") from None
+
+
+def _call_on_addresses(name, op, addresses, scalars, context):
+    """Calls the C function with addresses of DLTensors; ctypes lets other threads run meanwhile."""
     function = getattr(lib, name)
-
-    def on_addresses(*values):
-        *addresses, scalars, context = values
-        args = struct.from_buffer_copy(scalars._obj)
-        for field, address in zip(tensors, addresses):
-            setattr(args, field, address)
-        return function(addressof(args), context)
-
-    return make_op(name, " ".join(tensors), writes, on_addresses)
+    if op.struct is None:
+        return function(*addresses, *scalars, context)
+    args = op.struct.from_buffer_copy(scalars[0]._obj)
+    for tensor, address in zip(op.tensors, addresses):
+        setattr(args, tensor, address)
+    return function(addressof(args), context)
 
 
-def _run_carefully(on_addresses, name, arguments, writes, tensors, scalars):
+def _run_carefully(name, op, reads, tensors, scalars):
     """The same for tensors of any kind, or the reason why not."""
+    if _options.current is SHAPES_ONLY:
+        return
     keep = []
-    addresses = _dlpack.borrow_carefully(name, arguments, writes, tensors, keep)
-    addresses += [None] * (len(arguments) - len(addresses))
-    framework = _dlpack.framework_of(tensors[0])
+    given = {arg for arg, tensor in zip(op.tensors, tensors) if tensor is not None}
+    writes = op.written - reads
+    writes |= {arg for arg, other in op.written_with.items() if other in given}
+    addresses = _frameworks.borrow_carefully(name, op.tensors, writes, tensors, keep)
+    addresses += [None] * (len(op.tensors) - len(addresses))
+    framework = _frameworks.framework_of(tensors[0])
     stream = framework.stream(tensors[0])
-    status = on_addresses(*addresses, *scalars, _context(stream))  # lets other threads run
+    status = _call_on_addresses(name, op, addresses, scalars, _context(stream))
     if status:
         raise_error(status)
     if stream is not None and framework.waits_after:
@@ -96,11 +156,14 @@ def _run_carefully(on_addresses, name, arguments, writes, tensors, scalars):
 
 def _context(stream):
     """A pointer to the context of a call on a stream, with this thread's options."""
-    if _options.current is not None:
-        return byref(Context(sizeof(Context), **{"stream": stream, **_options.current}))
+    options = _options.current
+    if options is SHAPES_ONLY:
+        raise Error("no operation is run for its shapes")
+    if options is not None:
+        return byref(Context(sizeof(Context), **{"stream": stream, **options}))
     if stream is None:
         return None
-    if len(_contexts) >= 1024:  # a program that makes streams without end
+    if len(_contexts) >= 1024:  # the program keeps making streams
         _contexts.clear()
     return _contexts.get(stream) or _contexts.setdefault(
         stream, byref(Context(sizeof(Context), stream))
@@ -129,6 +192,13 @@ def using(*, row=None, batch_invariant=None, stream=None):
 
 
 @contextmanager
+def shapes_only():
+    """Operations of this thread make their results and run nothing inside the `with` block."""
+    with _set_options(SHAPES_ONLY):
+        yield
+
+
+@contextmanager
 def _set_options(fields):
     before = _options.current
     _options.current = fields
@@ -141,7 +211,7 @@ def _set_options(fields):
 def supports(op, *args, **kwargs):
     """Whether op(*args, **kwargs) would be served; nothing is computed.
 
-    `supports(tessera.rms_norm, x, weight, out=y)`. What is no tensor at all raises Error.
+    `supports(tessera.rms_norm, x, weight, out=y)`. An argument that is no tensor raises Error.
     """
     with _set_options({**(_options.current or {}), "check_only": 1}):
         try:
@@ -157,7 +227,7 @@ def names_stream():
 
 
 def shape_of(op, name, tensor, *, least_rank=0):
-    """As a tuple of at least `least_rank` sizes, or the words for what has none."""
+    """The shape as a tuple of at least `least_rank` sizes; refuses what has none."""
     shape = getattr(tensor, "shape", None)
     if shape is None:
         raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor")
@@ -167,27 +237,16 @@ def shape_of(op, name, tensor, *, least_rank=0):
 
 
 def dtype_of(op, name, tensor):
-    """The canonical name of a tensor's dtype, or the words for what has none."""
+    """The canonical name of a tensor's dtype; refuses what has none."""
     dtype = getattr(tensor, "dtype", None)
     if dtype is None:
         raise Error(f"{op}: {name} is a {type(tensor).__name__}; want a tensor")
     return canonical(dtype, f"{op}: dtype of {name}")
 
 
-def whole(value, what, low=0, high=2**63 - 1):
-    """An integer within its bounds; ctypes would take any other modulo a power of two."""
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise Error(f"{what} is {value!r}; want a whole number") from None
-    if not low <= value <= high:
-        raise Error(f"{what} is {value}; want {low} to {high}")
-    return value
-
-
 def _framework_of_first(op, tensor):
     try:
-        return _dlpack.framework_of(tensor)
+        return _frameworks.framework_of(tensor)
     except Error as error:
         raise Error(f"{op}: the first tensor {error}") from None
 
@@ -212,7 +271,7 @@ def empty(op, like, shape, dtype, name="out"):
 
 
 def empty_like(op, like):
-    """The same with the shape and dtype of `like`, contiguous whatever its strides."""
+    """A contiguous tensor with the shape and dtype of `like`."""
     framework = _framework_of_first(op, like)
     try:
         return framework.empty_like(like)

@@ -1,17 +1,19 @@
 # Matrix products with a weight, dense and 2:4 sparse, and what prepares those weights.
 # SPDX-License-Identifier: MIT
-from ._call import dtype_of, empty, make_op, shape_of
-from ._dtypes import AUTO, CODES, canonical
+from ._call import dtype_of, empty, make_op, number_of, shape_of
+from ._frameworks import canonical, code_of
 from ._library import Error
+from ._operations import ACTIVATIONS, DTYPES, GEMM_FLAGS
 
-_gemm = make_op("gemm", "a b out bias residual b_scale out_scale", "out")
-_pack_gate_up = make_op("pack_gate_up", "gate up out", "out")
-_prune_2_4 = make_op("prune_2_4", "w out_values out_meta", "out_values out_meta")
-_expand_2_4 = make_op("expand_2_4", "values meta out", "out")
-_gemm_2_4 = make_op("gemm_2_4", "a values meta out", "out")
+_gemm = make_op("gemm")
+_pack_gate_up = make_op("pack_gate_up")
+_prune_2_4 = make_op("prune_2_4")
+_expand_2_4 = make_op("expand_2_4")
+_gemm_2_4 = make_op("gemm_2_4")
 
-_ACTIVATIONS = {None: -1, "relu": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
-_GATED, _ALLOW_TF32, _STATIC_B = 1, 2, 4  # TesseraGemmFlags of c_types.h
+_GATED, _ALLOW_TF32, _STATIC_B = (
+    GEMM_FLAGS[name] for name in ("gated", "allow_tf32", "static_b")
+)
 
 
 def _out_dtype(a, dtype, out_scale):
@@ -24,7 +26,7 @@ def _out_dtype(a, dtype, out_scale):
 
 
 def _product_shape(a, b, is_gated=False):
-    """Of a . b^T. Whatever the operation will refuse has some shape too."""
+    """The shape of a . b^T; operands that the operation will refuse must not raise here."""
     return (*a[:-1], *(n // 2 if is_gated else n for n in b[-2:-1]))
 
 
@@ -53,28 +55,24 @@ def gemm(
     allow_tf32: float32 may pass the tensor cores with 11 bits. is_b_static: no work still queued
     writes b, so that it may be read early; true of the weights of a model that was loaded.
     """
-    code = _ACTIVATIONS.get(activation)
-    if code is None:
-        raise Error(
-            f"gemm: activation is {activation!r}; want None, 'relu', 'silu', 'gelu' or 'gelu_tanh'"
-        )
-    format = AUTO
+    kind = number_of(activation, ACTIVATIONS, "gemm: activation")
+    format = 0  # that of out
     if out is None:
         shape = _product_shape(shape_of("gemm", "a", a), shape_of("gemm", "b", b), is_gated)
         name = _out_dtype(a, dtype, out_scale)
         out = empty("gemm", a, shape, name)
-        format = CODES[name]
+        format = DTYPES[name]
     elif dtype is not None:
-        format = CODES[canonical(dtype, "gemm: dtype")]
+        format = code_of(dtype, "gemm: dtype")
     flags = _GATED if is_gated else 0
     if allow_tf32:
         flags |= _ALLOW_TF32
     if is_b_static:
         flags |= _STATIC_B
     if bias is None and residual is None and b_scale is None and out_scale is None:
-        _gemm((a, b, out), code, flags, format)
+        _gemm((a, b, out), kind, flags, format)
     else:
-        _gemm((a, b, out, bias, residual, b_scale, out_scale), code, flags, format)
+        _gemm((a, b, out, bias, residual, b_scale, out_scale), kind, flags, format)
     return out
 
 

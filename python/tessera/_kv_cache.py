@@ -1,45 +1,25 @@
 # A paged KV cache: new tokens appended, pages copied, sequences read back.
 # SPDX-License-Identifier: MIT
-import ctypes
-from functools import cache, lru_cache
+from functools import cache
 
 from ._call import make_op, make_struct_op
-from ._dtypes import code_of
-from ._library import KvAppendArgs, KvGatherArgs
-from ._rope import style_code
+from ._frameworks import code_of
 
-_gather = make_struct_op("kv_gather", KvGatherArgs, "k v")
-_copy_pages = make_op(
-    "kv_copy_pages",
-    "k_pages v_pages sources targets k_scales v_scales",
-    "k_pages v_pages k_scales v_scales",
-)
+_gather, _pack_gather = make_struct_op("kv_gather")
+_copy_pages = make_op("kv_copy_pages")
+_, _pack_append = make_struct_op("kv_append")
 
 
 @cache
-def _append(is_rotated, has_new_k_scales, has_new_v_scales):
-    """The operation, by what it writes beside the pages."""
-    writes = "k_pages v_pages k_tail"
-    writes += " k rope_q" * is_rotated + " k_scales" * has_new_k_scales
-    return make_struct_op("kv_append", KvAppendArgs, writes + " v_scales" * has_new_v_scales)
+def _append(reads_k_scales, reads_v_scales):
+    """The operation, by the scales it reads and does not write."""
+    reads = "k_scales " * reads_k_scales + "v_scales " * reads_v_scales
+    return make_op("kv_append", reads)
 
 
-def _are_written(scales):
-    """FP8 reads its scales, one in all or one a head; other formats write one or two a row."""
-    return len(getattr(scales, "shape", (0, 0))) != 1
-
-
-@lru_cache(maxsize=256)
-def _scalars(struct, k_format, v_format, rope_style=0):
-    """A pointer to the struct of a call without its tensors; the library copies it."""
-    args = struct(struct_size=ctypes.sizeof(struct), k_format=k_format, v_format=v_format)
-    if rope_style:
-        args.rope_style = rope_style
-    return ctypes.byref(args)
-
-
-def _codes(op, k_format, v_format):
-    return code_of(k_format, f"{op}: k_format"), code_of(v_format, f"{op}: v_format")
+def _are_read(scales):
+    """FP8 reads its scales, which have one axis; the other formats write one or two per row."""
+    return len(getattr(scales, "shape", (0, 0))) == 1
 
 
 def kv_append(
@@ -74,12 +54,10 @@ def kv_append(
 
     A slot beyond the pages is refused on the CPU and passed over on a GPU.
     """
-    is_rotated = rope_q is not None
-    style = style_code(rope_style, "kv_append: rope_style")
-    scalars = _scalars(KvAppendArgs, *_codes("kv_append", k_format, v_format), style)
+    scalars = _pack_append(rope_style, k_format, v_format)
     tensors = (k, v, slots, k_pages, v_pages, k_scales, v_scales, k_tail, tail_slots)
     tensors += (rope_q, rope_positions, rope_table)
-    _append(is_rotated, _are_written(k_scales), _are_written(v_scales))(tensors, scalars)
+    _append(_are_read(k_scales), _are_read(v_scales))(tensors, scalars)
     return k_pages, v_pages
 
 
@@ -105,7 +83,7 @@ def kv_gather(
     float32, float16 or bfloat16; their other rows are left alone. seq_lens and starts int32
     [batch]. The cache is given as to attention_decode.
     """
-    scalars = _scalars(KvGatherArgs, *_codes("kv_gather", k_format, v_format))
+    scalars = _pack_gather(k_format, v_format)
     tensors = (k_pages, v_pages, seq_lens, starts, k, v, page_table, k_scales, v_scales)
     _gather((*tensors, k_tail, tails), scalars)
     return k, v
@@ -128,6 +106,7 @@ def kv_copy_pages(
     v_scales: those with a part for every page, which are copied too; FP8 has none to give. Pages
     of 4 bits beside pages of 8 need k_format or v_format "i4", so that their sizes agree.
     """
-    codes = _codes("kv_copy_pages", k_format, v_format)
-    _copy_pages((k_pages, v_pages, sources, targets, k_scales, v_scales), *codes)
+    k_code = code_of(k_format, "kv_copy_pages: k_format")
+    v_code = code_of(v_format, "kv_copy_pages: v_format")
+    _copy_pages((k_pages, v_pages, sources, targets, k_scales, v_scales), k_code, v_code)
     return k_pages, v_pages

@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from . import _dlpack
-from ._dlpack import _get_pointer, _is_valid
-from ._dtypes import LONG_NAMES
+from ._dlpack import CAPSULES, get_pointer, is_valid, reader
+from ._frameworks import LONG_NAMES, Framework
 from ._library import Error
-from ._objects import CAPSULES, reader
 
 # Subclasses may have no memory of their own; the public protocol lets them say so.
 _EXACT = frozenset([Tensor, Parameter])
@@ -39,9 +38,9 @@ class _ExchangeApi(ctypes.Structure):
 def _find_table():
     """The reader of tensors by the exchange table; None before PyTorch 2.10 or so."""
     capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
-    if capsule is None or not _is_valid(capsule, b"dlpack_exchange_api"):
+    if capsule is None or not is_valid(capsule, b"dlpack_exchange_api"):
         return None
-    address = _get_pointer(capsule, b"dlpack_exchange_api")
+    address = get_pointer(capsule, b"dlpack_exchange_api")
     while address:
         api = _ExchangeApi.from_address(address)
         if api.major == 1:
@@ -66,7 +65,7 @@ def _refuse_lazy():  # its memory holds what is yet to be conjugated or negated
     raise Error("is lazily conjugated or negated; call resolve_conj() or resolve_neg()")
 
 
-class TorchFramework(_dlpack.Framework):
+class TorchFramework(Framework):
     name = "PyTorch"
 
     reader = _table or CAPSULES

@@ -1,10 +1,11 @@
-// DLPack tensors and the C context as Tessera sees them.
+// DLPack tensors as TensorViews, and TesseraContext as Context.
 // SPDX-License-Identifier: MIT
 #include "c_api/dlpack.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "core/text.h"
@@ -51,7 +52,7 @@ std::optional<DType> dtype_of_dlpack(DLDataType type) {
 }
 
 Device device_of(DLDevice device, ArgName name) {
-  int kind = 0;  // copied as bytes: a newer producer's value may be none of this header's enum
+  int kind = 0;  // copied as bytes: a newer producer may send a value this header's enum lacks
   static_assert(sizeof kind == sizeof device.device_type);
   std::memcpy(&kind, &device.device_type, sizeof kind);
   switch (kind) {
@@ -67,8 +68,8 @@ Device device_of(DLDevice device, ArgName name) {
   }
 }
 
-// Gives bytes the element type the caller names. For i4 a byte holds two elements, so the innermost
-// size and the strides of the other axes double.
+// Gives bytes the element type the caller names. A byte holds two i4 elements, so for i4 the
+// innermost size and the strides of the other axes double.
 void apply_format(TensorView& view, int32_t format, ArgName name) {
   if (format == TESSERA_DTYPE_AUTO) return;
   if (format < 0 || format > TESSERA_I64) {
@@ -95,12 +96,12 @@ void apply_format(TensorView& view, int32_t format, ArgName name) {
   for (size_t d = 0; d < last; ++d) view.strides[d] *= 2;
 }
 
-// Below this no product or sum that an operation makes of sizes and strides overflows.
+// Sizes and strides up to this bound cannot overflow in the products and sums that operations form.
 constexpr int64_t kMost = int64_t{1} << 60;
 
-// Refuses strides that lead out of what can be addressed; doubling them, for i4, stays in range.
+// Refuses strides that reach beyond kMost. They may double later, for i4, and still not overflow.
 void check_strides(const TensorView& view, ArgName name) {
-  int64_t reach = 0;  // from the first element to the farthest, to either side
+  int64_t reach = 0;  // distance from the first element to the farthest
   for (size_t d = 0; d < static_cast<size_t>(view.rank); ++d) {
     const int64_t stride = view.strides[d];
     int64_t along = 0;
@@ -116,8 +117,8 @@ void check_strides(const TensorView& view, ArgName name) {
   }
 }
 
-// An element that is not aligned to its size is undefined behaviour on the CPU, and on a GPU a
-// fault after which no call of the process works.
+// Reading a misaligned element is undefined behaviour on the CPU; on a GPU it is a fault after
+// which every CUDA call of the process fails.
 void check_alignment(const TensorView& view, ArgName name) {
   const auto element_bytes = static_cast<uintptr_t>(std::max(1, bit_width(view.dtype) / 8));
   const auto address = reinterpret_cast<uintptr_t>(view.data);
@@ -153,7 +154,7 @@ void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
 
 }  // namespace
 
-TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format) {
+void read_view(TensorView& view, const DLTensor* tensor, ArgName name, int32_t format) {
   if (tensor == nullptr) refuse(name, "is NULL; this tensor is not optional");
   const std::optional<DType> dtype = dtype_of_dlpack(tensor->dtype);
   if (!dtype || tensor->dtype.lanes != 1) {
@@ -161,7 +162,6 @@ TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format) {
                         "; Tessera takes float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, "
                         "int8, uint8, bool, int32, int64 and packed 4-bit integers, in one lane"));
   }
-  TensorView view;
   view.dtype = *dtype;
   view.device = device_of(tensor->device, name);
   copy_shape(*tensor, view, name);
@@ -175,12 +175,6 @@ TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format) {
     refuse(name, concat("has no data, but ", view.num_elements(), " elements"));
   }
   apply_format(view, format, name);
-  return view;
-}
-
-std::optional<TensorView> optional_view(const DLTensor* tensor, ArgName name) {
-  if (tensor == nullptr) return std::nullopt;
-  return required_view(tensor, name);
 }
 
 TesseraDType to_c(DType dtype) {

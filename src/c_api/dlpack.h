@@ -1,8 +1,7 @@
-// DLPack tensors and the C context as Tessera sees them.
+// DLPack tensors as TensorViews, and TesseraContext as Context.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
 #include <string_view>
 
 #include "tessera/c.h"
@@ -17,22 +16,19 @@ inline constexpr int kDlpackBool = 6;
 inline constexpr int kDlpackE4m3 = 10;  // float8_e4m3fn
 inline constexpr int kDlpackE5m2 = 12;  // float8_e5m2
 
-// How an argument is called in messages: "rms_norm: weight".
+// An argument in messages: "rms_norm: weight".
 struct ArgName {
   std::string_view op;
   std::string_view arg;
 };
 
-// The view of a tensor the caller must give; refused if NULL. `format` other than AUTO reinterprets
-// bytes as FP8 or packed i4, or confirms the tensor's own dtype.
-TensorView required_view(const DLTensor* tensor, ArgName name, int32_t format = TESSERA_DTYPE_AUTO);
-
-// The same for a tensor that may be absent.
-std::optional<TensorView> optional_view(const DLTensor* tensor, ArgName name);
+// Makes `to` the view of a tensor; NULL is refused. A `format` other than AUTO reinterprets bytes
+// as FP8 or packed i4, or confirms the tensor's own dtype.
+void read_view(TensorView& to, const DLTensor* tensor, ArgName name, int32_t format);
 
 TesseraDType to_c(DType dtype);
 
-// A Context, and whether only the support question is asked.
+// The context of a call, and whether it only asks if the call would be served.
 struct CallContext {
   Context ctx;
   bool check_only = false;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "c_api/call.h"
 #include "c_api/dlpack.h"
-#include "c_api/status.h"
 #include "core/build_info.h"
 #include "core/text.h"
 #include "ops/registry.h"
@@ -48,16 +48,6 @@ const std::vector<CRow>& rows() {
   return all;
 }
 
-// Refuses an output struct from a caller compiled against a smaller one, or never sized.
-template <class Struct>
-void expect_struct(const Struct* info, std::string_view what) {
-  if (info == nullptr) fail(concat(what, " is NULL"));
-  if (info->struct_size < sizeof(Struct)) {
-    fail(concat(what, ".struct_size is ", info->struct_size, "; set it to sizeof, ",
-                sizeof(Struct)));
-  }
-}
-
 }  // namespace
 }  // namespace tessera::c_api
 
@@ -87,7 +77,7 @@ int tessera_num_cuda_devices(void) {
 
 TesseraStatus tessera_device_info(int index, TesseraDeviceInfo* info) {
   return guarded([&] {
-    expect_struct(info, "TesseraDeviceInfo");
+    check_struct_size(info, "device_info: info", "TesseraDeviceInfo");
     const int count = num_cuda_devices();
     if (index < 0 || index >= count) {
       fail(concat("device_info: there is no CUDA device ", index, "; this machine has ", count));
@@ -117,7 +107,7 @@ int64_t tessera_num_rows(void) {
 
 TesseraStatus tessera_row_info(int64_t index, TesseraRowInfo* info) {
   return guarded([&] {
-    expect_struct(info, "TesseraRowInfo");
+    check_struct_size(info, "row_info: info", "TesseraRowInfo");
     const int64_t count = static_cast<int64_t>(rows().size());
     if (index < 0 || index >= count) {
       fail(concat("row_info: there is no row ", index, "; this library has ", count));

@@ -1,21 +1,20 @@
-// The thread's last error message, and which status each exception becomes.
+// This thread's last error message, and the status of each kind of exception.
 // SPDX-License-Identifier: MIT
-#include "c_api/status.h"
-
 #include <exception>
 #include <new>
 #include <string>
 
+#include "c_api/call.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 
 namespace tessera::c_api {
 namespace {
 
-constexpr size_t kMaxMessageBytes = 8192;  // more than any Error has
+constexpr size_t kMaxMessageBytes = 8192;  // longer than any Error
 
 thread_local std::string last_error;
-// What tessera_last_error returns: last_error, or a literal where there was no memory to store one.
+// What tessera_last_error returns: last_error, or a literal if there was no memory to store it.
 thread_local const char* last_error_text = "";
 thread_local std::string last_error_where;
 

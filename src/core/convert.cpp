@@ -1,4 +1,4 @@
-// Whole-tensor conversion: strided runs through a small buffer of floats or of 64-bit integers.
+// Converts whole tensors: strided runs pass through a small buffer of floats or 64-bit integers.
 // SPDX-License-Identifier: MIT
 #include "tessera/core/convert.h"
 
@@ -27,13 +27,13 @@ struct Run {
 template <class T>
 constexpr bool kIsInteger = std::is_integral_v<T> || std::is_same_v<T, I4x2>;
 
-// What a run passes through on its way: integers must not lose bits in a float.
+// The type of the buffer: 64-bit integers for integers, which would lose bits in a float.
 template <class T>
 using Carrier = std::conditional_t<kIsInteger<T>, int64_t, float>;
 
-// A float near `value` that narrows as `value` itself would. Where bits are lost the last one kept
-// is set, so no later rounding mistakes an inexact value for a tie or for an exact one; 24 bits
-// against the 11 of f16 leave room for that.
+// `value` as a float that later narrows to f16 or less exactly as `value` itself would. If bits are
+// lost, the last kept bit is set (round to odd), so that the later rounding does not take an
+// inexact value for a tie or an exact one. Safe because 24 bits are many more than the 11 of f16.
 float round_to_odd(int64_t value) {
   const uint64_t magnitude =
       value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -122,7 +122,7 @@ void convert_run(const Run& from, DType to_dtype, const Run& to, int64_t count) 
   }
 }
 
-// The same dtype: bits, so that a NaN keeps its payload.
+// Between equal dtypes bits are copied, so that a NaN keeps its payload.
 template <class T>
 void copy_run(const Run& from, const Run& to, int64_t count) {
   if constexpr (std::is_same_v<T, I4x2>) {

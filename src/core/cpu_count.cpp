@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// quota / period in whole CPUs, rounded up; 0 for "max", -1 or a file that is not there.
+// quota / period in whole CPUs, rounded up; 0 for "max", -1 or a missing file.
 int cpus_of(double quota, double period) {
   if (!(quota > 0) || !(period > 0)) return 0;
   const double cpus = quota / period;
@@ -40,8 +40,8 @@ int quota_of_v1(const fs::path& group) {
 
 int smaller_known(int a, int b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
-// The smallest quota of a group and all above it. In a container the file system often shows the
-// process's own group as its root, so the root counts too.
+// The smallest quota of a group and its ancestors. In a container the mount's root is often the
+// process's own group, so the root counts too.
 template <class QuotaOf>
 int quota_up_from(const fs::path& mount, const fs::path& group, QuotaOf&& quota_of) {
   int found = quota_of(mount);
@@ -80,7 +80,7 @@ int quota_cpus(const fs::path& root) {
 
 int usable_cpus() {
   int cpus = 0;
-  // The mask may be larger than cpu_set_t: a machine can have thousands of CPUs.
+  // cpu_set_t may be too small for the mask: a machine can have thousands of CPUs.
   for (int most = CPU_SETSIZE; cpus == 0 && most <= 1 << 20; most *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(most));
     if (set == nullptr) break;

@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-// Of the CPUs in the affinity mask, as many as the quota of the process's cgroups pays for; at
-// least 1.
+// The number of CPUs in the affinity mask, or the CPU quota of the process's cgroups if that is
+// smaller; at least 1.
 int usable_cpus();
 
-// The same rule for the quota alone: whole CPUs, rounded up, or 0 where there is none. `root`
-// stands for "/" in tests.
+// The quota alone, in whole CPUs, rounded up; 0 if there is none. Tests pass another `root` than
+// "/".
 int quota_cpus(const std::filesystem::path& root);
 
 }  // namespace tessera

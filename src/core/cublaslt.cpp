@@ -1,4 +1,4 @@
-// Opens cuBLASLt, and keeps one handle a device.
+// Loads cuBLASLt, and keeps one handle per device.
 // SPDX-License-Identifier: MIT
 #include "core/cublaslt.h"
 
@@ -49,7 +49,7 @@ const CublasLt* cublaslt() {
 }
 
 cublasLtHandle_t cublaslt_handle() {
-  // Never destroyed: at exit the runtime may be gone before a handle is.
+  // Never destroyed: at exit the CUDA runtime may be gone already.
   static auto& handles = *new std::map<int, cublasLtHandle_t>;
   static std::mutex mutex;
   int device = 0;

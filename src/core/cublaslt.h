@@ -1,4 +1,4 @@
-// cuBLASLt, found at run time: what is used of it as a table of functions, nothing to link.
+// cuBLASLt, loaded at run time as a table of functions, so that nothing links against it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Descriptors and layouts are plain structs of its header, filled in place by the functions that
-// end in _internal: those behind the header's own inline wrappers, which would have to be linked.
+// Descriptors and layouts are plain structs of cublasLt.h, filled by the functions that end in
+// _internal. The header's inline wrappers call these directly and would have to be linked.
 struct CublasLt {
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtGetStatusName) status_name = nullptr;
@@ -21,12 +21,12 @@ struct CublasLt {
   decltype(&cublasLtMatmul) matmul = nullptr;
 };
 
-// Opened at the first call, which takes a fraction of a second, and kept; null where it is not
+// Loads the library at the first call, which takes a fraction of a second. Null if it is not
 // installed or lacks a function.
 const CublasLt* cublaslt();
 
-// The library's handle for the current device, made once and kept. Null where that fails: there is
-// no device, or no memory for it.
+// The library's handle for the current device, made once. Null if there is no device, or no memory
+// for a handle.
 cublasLtHandle_t cublaslt_handle();
 
 }  // namespace tessera

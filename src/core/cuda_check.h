@@ -1,4 +1,4 @@
-// The CUDA runtime's answer, always looked at.
+// Checks the status of every CUDA runtime call.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,13 +11,14 @@
 
 namespace tessera {
 
-// Whether the driver will answer every later call like this: a kernel that read where nothing is,
-// an assertion on the device, memory that broke.
+// Whether every later CUDA call of the process will fail with this error too, as after an illegal
+// address, a device assertion or a memory error.
 bool is_fault(cudaError_t status);
-// Refuses a device that has had such a fault, with the text of the fault.
+// Throws DeviceFault if the device has had such a fault, with the message of the fault.
 void refuse_after_fault(Device device);
 
-// Throws Error, or DeviceFault with the names of the kernels launched last, and remembers it.
+// Throws Error. After a fault it throws DeviceFault, whose message names the last kernels, and
+// remembers it for refuse_after_fault.
 [[noreturn]] void fail_cuda(cudaError_t status, std::string_view what, std::source_location where);
 
 inline void cuda_check(cudaError_t status, std::string_view what,

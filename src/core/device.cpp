@@ -1,4 +1,4 @@
-// Devices as seen by every build: names, CPU memory, and the way to the GPU's half.
+// Devices in every build: names, CPU memory and pinned memory; GPU work goes to device_backend.h.
 // SPDX-License-Identifier: MIT
 #include "tessera/core/device.h"
 
@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "core/device_backend.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_buffer.h"
 
 namespace tessera {
 namespace {
@@ -19,15 +21,15 @@ constexpr size_t kCpuAlignment = 64;  // a cache line, and the widest vector reg
 constexpr size_t kHugePage = size_t{2} << 20;
 
 void* allocate_cpu(size_t num_bytes) {
-  // Pages of 4 KiB would make a walk of their table out of every page of a KV cache.
+  // Huge pages: with 4 KiB pages nearly every page of a KV cache would miss the TLB.
   const bool is_huge = num_bytes >= kHugePage;
   const size_t alignment = is_huge ? kHugePage : kCpuAlignment;
   void* data = nullptr;
   if (num_bytes <= std::numeric_limits<size_t>::max() - alignment) {
-    // aligned_alloc wants a whole number of alignments.
+    // aligned_alloc needs a multiple of the alignment.
     const size_t rounded = (num_bytes + alignment - 1) / alignment * alignment;
     data = std::aligned_alloc(alignment, rounded);
-    // A wish: where the system has no such pages, ordinary ones serve.
+    // Only a hint: without huge pages the system uses ordinary ones.
     if (data != nullptr && is_huge) (void)madvise(data, rounded, MADV_HUGEPAGE);
   }
   if (data == nullptr) {
@@ -49,10 +51,10 @@ void* allocate(Device device, size_t num_bytes) {
 
 void* allocate_zeros(Device device, size_t num_bytes) {
   void* data = allocate(device, num_bytes);
-  // Private memory that is given back reads as zeros, and costs nothing until it is written.
-  const bool is_given_back =
+  // Pages released by MADV_DONTNEED read as zeros and take no memory until they are written.
+  const bool is_released =
       device.is_cpu() && num_bytes >= kHugePage && madvise(data, num_bytes, MADV_DONTNEED) == 0;
-  if (!is_given_back) fill_bytes(data, device, 0, num_bytes);
+  if (!is_released) fill_bytes(data, device, 0, num_bytes);
   return data;
 }
 
@@ -86,6 +88,32 @@ void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stre
 
 void synchronize(Device device, Stream stream) {
   if (!device.is_cpu()) backend::synchronize(device, stream);
+}
+
+HostBuffer::HostBuffer(Device device, size_t num_bytes) : device_(device), size_bytes_(num_bytes) {
+  if (num_bytes == 0) return;
+  data_ = device.is_cpu() ? allocate(device, num_bytes) : backend::allocate_pinned(num_bytes);
+}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+    : device_(other.device_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+HostBuffer::~HostBuffer() {
+  if (data_ == nullptr) return;
+  if (device_.is_cpu()) {
+    deallocate(device_, data_);
+  } else {
+    backend::deallocate_pinned(data_);
+  }
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The GPU half of device.h. device_cuda.cpp answers with the CUDA runtime, device_none.cpp refuses.
+// The GPU half of device.h: device_cuda.cpp implements it, device_none.cpp refuses every call.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "tessera/core/device.h"
 
-// At least one device of each call is a GPU; device.cpp has done what concerns the CPU alone.
+// At least one device of each call is a GPU; device.cpp handles the CPU itself.
 namespace tessera::backend {
 
 void* allocate(Device device, size_t num_bytes);

@@ -1,16 +1,45 @@
-// The GPU half of device.h, on the CUDA runtime.
+// The GPU half of device.h on the CUDA runtime, and what becomes of the runtime's errors.
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "core/cuda_check.h"
 #include "core/device_backend.h"
+#include "core/launch_log.h"
 #include "core/text.h"
+#include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 
 namespace tessera {
 namespace {
+
+// After one of these, every later CUDA call of the process fails with the same error.
+constexpr cudaError_t kFaults[] = {
+    cudaErrorECCUncorrectable,    cudaErrorNvlinkUncorrectable, cudaErrorContained,
+    cudaErrorIllegalAddress,      cudaErrorLaunchTimeout,       cudaErrorAssert,
+    cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
+    cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,           cudaErrorLaunchFailure,
+    cudaErrorTensorMemoryLeak,    cudaErrorExternalDevice};
+
+constexpr size_t kMaxDevices = 64;
+std::array<std::atomic<const std::string*>, kMaxDevices> faults{};  // by device; null: none
+
+// Keeps the text of a device's first fault; errors after it are only consequences.
+const std::string& remember(int device, std::string text) {
+  static std::atomic<const std::string*> elsewhere{nullptr};
+  const auto index = static_cast<size_t>(device);
+  std::atomic<const std::string*>& slot = index < kMaxDevices ? faults[index] : elsewhere;
+  auto made = std::make_unique<const std::string>(std::move(text));
+  const std::string* known = nullptr;
+  if (slot.compare_exchange_strong(known, made.get())) known = made.release();
+  return *known;
+}
 
 struct DeviceCount {
   int count = 0;
@@ -22,7 +51,7 @@ const DeviceCount& device_count() {
     DeviceCount asked;
     asked.status = cudaGetDeviceCount(&asked.count);
     if (asked.status != cudaSuccess) {
-      cudaGetLastError();  // no driver or no device is an answer, not a failure to report later
+      cudaGetLastError();  // no driver or no device is not an error to report in a later call
       asked.count = 0;
     }
     return asked;
@@ -61,11 +90,37 @@ void check_index(Device device, std::string_view what) {
               num_cuda_devices() == 0 ? " (is the driver installed?)" : ""));
 }
 
-std::string version_text(int version) {  // 13000 is 13.0
+std::string version_text(int version) {  // 13000: "13.0"
   return version == 0 ? std::string() : concat(version / 1000, ".", version % 1000 / 10);
 }
 
 }  // namespace
+
+bool is_fault(cudaError_t status) {
+  return std::ranges::find(kFaults, status) != std::end(kFaults);
+}
+
+void fail_cuda(cudaError_t status, std::string_view what, std::source_location where) {
+  cudaGetLastError();  // clears it, so that a later call does not report it again
+  if (is_fault(status)) {
+    int device = 0;
+    cudaGetDevice(&device);
+    throw DeviceFault(remember(
+        device, concat(what, ": ", to_string(cuda_device(device)), " reports ",
+                       cudaGetErrorString(status), " (", cudaGetErrorName(status),
+                       "), most likely raised by one of the last kernels that Tessera launched: ",
+                       last_launches(), "; this process cannot use the device any more")));
+  }
+  fail(concat(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")"), where);
+}
+
+void refuse_after_fault(Device device) {
+  const auto index = static_cast<size_t>(device.index);
+  if (index >= kMaxDevices) return;
+  const std::string* text = faults[index].load(std::memory_order_acquire);
+  if (text != nullptr) [[unlikely]]
+    throw DeviceFault(*text);
+}
 
 int num_cuda_devices() { return device_count().count; }
 
@@ -125,7 +180,7 @@ DeviceGuard::DeviceGuard(Device device) {
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (previous_ >= 0) cudaSetDevice(previous_);  // it was current before: nothing new can go wrong
+  if (previous_ >= 0) cudaSetDevice(previous_);  // was current before, so this cannot fail
 }
 
 namespace backend {
@@ -147,7 +202,7 @@ void* allocate(Device device, size_t num_bytes) {
 }
 
 void deallocate(Device, void* data) noexcept {
-  // Static tensors may outlive the runtime; at that point there is nobody left to tell.
+  // A static tensor may outlive the CUDA runtime; then the failure does not matter.
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 

@@ -1,4 +1,4 @@
-// The GPU half of device.h in a build without CUDA: there is no GPU, and asking for one is refused.
+// The GPU half of device.h in a build without CUDA: there are no GPUs, and using one is refused.
 // SPDX-License-Identifier: MIT
 #include "core/device_backend.h"
 #include "core/text.h"

@@ -1,4 +1,4 @@
-// From a run-time dtype to typed elements: the storage type, and reading and writing one element.
+// From a run-time dtype to a C++ storage type; reads and writes single elements.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,8 +27,8 @@ decltype(auto) with_storage(DType dtype, F&& f) {
   return f(std::type_identity<float>{});
 }
 
-// Element `i` of `data`. An i4 comes out as an int8_t from -8 to 7, and the arithmetic shifts take
-// negative `i`, which a negative stride reaches, to the right byte.
+// Element `i` of `data`; an i4 as an int8_t from -8 to 7. `i` may be negative, with a negative
+// stride: the arithmetic shift then still finds the right byte.
 template <class T>
 auto read_element(const void* data, int64_t i) {
   if constexpr (std::is_same_v<T, I4x2>) {
@@ -40,7 +40,7 @@ auto read_element(const void* data, int64_t i) {
   }
 }
 
-// Writing an i4 leaves the other half of its byte alone, so two threads may not share a byte.
+// Writing an i4 reads and writes its whole byte, so two threads must not write the same byte.
 template <class T>
 void write_element(void* data, int64_t i, T value) {
   static_cast<T*>(data)[i] = value;

@@ -1,4 +1,4 @@
-// Errors: a clean text for the user, and beside it where in the source it was raised.
+// Errors: a message for the user and, apart from it, the place in the source.
 // SPDX-License-Identifier: MIT
 #include "tessera/core/error.h"
 
@@ -15,7 +15,7 @@ Error::Error(std::string_view what, std::source_location where)
     : std::runtime_error(shown(what, kMaxMessageBytes)), where_(where) {}
 
 std::string Error::where() const {
-  // Only the file's own name: the directory it was built in means nothing to the reader.
+  // Only the file name: the build directory means nothing to the reader.
   std::string_view file = where_.file_name();
   file.remove_prefix(file.find_last_of('/') + 1);  // npos + 1 is 0
   return concat(file, ":", where_.line());

@@ -1,4 +1,4 @@
-// A ring of names: launches write it without a lock, and reports read what they find.
+// A ring buffer of names. Launches write it without a lock; a report reads whatever is there.
 // SPDX-License-Identifier: MIT
 #include "core/launch_log.h"
 
@@ -19,7 +19,7 @@ namespace {
 std::atomic<uint64_t> num_launches{0};
 std::array<std::atomic<const char*>, kRememberedLaunches> names{};
 
-// "void tessera::kernels::norm_kernel<float, 4>(NormParams)" is "norm_kernel".
+// "norm_kernel" for "void tessera::kernels::norm_kernel<float, 4>(NormParams)".
 std::string short_name(const char* name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> demangled(
@@ -47,7 +47,7 @@ std::string last_launches() {
   std::vector<std::string> listed;
   for (uint64_t i = 0; i < std::min<uint64_t>(end, kRememberedLaunches); ++i) {
     const char* name = names[(end - 1 - i) % kRememberedLaunches].load(std::memory_order_relaxed);
-    if (name == nullptr) continue;  // its launch is just being written
+    if (name == nullptr) continue;  // another thread is just writing it
     if (std::ranges::find(seen, name) != seen.end()) continue;
     seen.push_back(name);
     std::string text = short_name(name);

@@ -1,4 +1,4 @@
-// The kernels launched last, so that a fault or a hang can be named.
+// The names of the last kernels launched, to report with a fault or a hang.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,15 +7,15 @@
 
 namespace tessera {
 
-// Launches are not waited for: a fault or a hang may be that of any since the host last waited. So
-// many are remembered, about a step of a large model.
+// How many launches are remembered: about one step of a large model. Launches are asynchronous, so
+// any of them since the host last waited may have caused a fault.
 inline constexpr size_t kRememberedLaunches = 1024;
 
-// A few nanoseconds, without a lock. `name` must live as long as the process; it may be mangled.
+// Takes a few nanoseconds and no lock. `name` must live as long as the process; it may be mangled.
 void log_launch(const char* name) noexcept;
 
 // "attention_decode_kernel, rms_norm_kernel": the last launches of the process, newest first, each
-// name once, without namespaces and template arguments. "none" where there was no launch.
+// name once, without namespaces and template arguments. "none" if nothing was launched.
 std::string last_launches();
 
 }  // namespace tessera

@@ -13,8 +13,7 @@ constexpr bool runs_on(Library library, int compute_capability) {
   return library == Library::sm90 ? compute_capability == 90 : compute_capability >= 80;
 }
 
-// Device code overloads on these (tile/arch.cuh) instead of asking the preprocessor for the
-// architecture.
+// Tags that device code overloads on (tile/arch.cuh), in place of `#if __CUDA_ARCH__`.
 struct Portable {
   static constexpr Library library = Library::portable;
 };

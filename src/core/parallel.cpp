@@ -1,12 +1,12 @@
-// The pool behind parallel loops.
+// The thread pool behind parallel loops.
 // SPDX-License-Identifier: MIT
 //
-// A caller puts its loop into a place that the workers watch, takes runs of items itself, closes
-// the place when none is left, and waits until the workers inside have left. `Place::state` counts
-// them, so a worker that comes late finds the place closed and never touches a loop that has ended.
+// A caller publishes its loop in a place that the workers watch, takes runs of items itself, closes
+// the place when none is left, and waits until all workers have left it. `Place::state` counts the
+// workers inside, so a late worker finds the place closed and never touches a loop that has ended.
 //
-// Waiting is spinning for longer than the gaps between the operations of a step, and then sleeping
-// in the kernel, so that a thread with nothing to do leaves its CPU to other programs.
+// A waiting thread first spins, for longer than the gaps between the operations of a step, and then
+// sleeps in the kernel, so that an idle thread leaves its CPU to other programs.
 #include "core/parallel.h"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ struct Loop {
   bool take_run(int64_t& begin, int64_t& end) {
     begin = next_item.fetch_add(run_length, std::memory_order_relaxed);
     end = std::min(begin + run_length, num_items);
-    // Runs are taken in ascending order, so all below a failure have been taken before it.
+    // Runs are taken in ascending order, so all runs below a failure were taken before it.
     return begin < num_items && begin < failed_at.load(std::memory_order_relaxed);
   }
 
@@ -72,29 +72,28 @@ bool Share::next() {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kMaxLoops = 8;  // at once; callers beyond them run alone
+constexpr int kMaxLoops = 8;  // at the same time; further callers run their loops alone
 constexpr size_t kLine = 64;
 constexpr uint32_t kOpen = 1u << 31;
-constexpr uint32_t kCallerSleeps = 1u << 30;  // the other bits of a state count workers inside
+constexpr uint32_t kCallerSleeps = 1u << 30;  // the bits below count the workers inside
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// How long a thread spins before it sleeps, where no other program wants its CPU. Where one does,
-// it sleeps at once: the system shares out CPUs evenly, so time spent spinning is lost to the
-// loops.
+// How long a thread spins before it sleeps, if no other program wants its CPU. Otherwise it sleeps
+// at once: the system gives each thread a fair share of CPU time, and spinning would use up ours.
 constexpr microseconds kSpin{100};
-// A worker looks this often how long it has waited for a CPU. If that is more than a quarter of the
-// time it could have used one, all threads take the CPUs to be crowded for a while.
+// How often a worker checks how long it has waited for a CPU. If it waited for more than a quarter
+// of the time it was ready to run, no thread spins for the next kCrowdedFor.
 constexpr milliseconds kWatchEvery{60};
 constexpr int kCrowdedShare = 4;
 constexpr milliseconds kCrowdedFor{1000};
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-// Returns when woken, when `word` is no longer `value`, or for no reason.
+// Returns when woken, when `word` is no longer `value`, or spuriously.
 void sleep_while(const std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -114,15 +113,15 @@ void pause_cpu() {
 struct alignas(kLine) Place {
   std::atomic<uint32_t> state = 0;
   std::atomic<bool> is_taken = false;
-  int max_workers = 0;  // those with a higher index stay outside
+  int max_workers = 0;  // workers with a higher index do not take part
   Loop* loop = nullptr;
 };
 
-// Never destroyed: workers may be in it while the process ends.
+// Never destroyed: workers may still use it while the process ends.
 struct Pool {
   alignas(kLine) std::atomic<uint32_t> news = 0;  // changes when a place is opened
   std::atomic<int> num_sleeping = 0;
-  std::atomic<Clock::rep> crowded_until = 0;        // the clock's count at which spins return
+  std::atomic<Clock::rep> crowded_until = 0;        // no spinning before this time
   alignas(kLine) std::atomic<int> num_threads = 0;  // 0: not decided yet
   std::atomic<int> num_workers = 0;
   std::atomic<int> num_refused = 0;  // workers that could not be started
@@ -132,7 +131,7 @@ struct Pool {
 constinit Pool pool;
 constinit thread_local bool is_in_loop = false;
 
-// Spins until is_done(), but not for long: whether it was done.
+// Spins until is_done(), for kSpin at most. Returns whether it was done.
 template <class IsDone>
 bool spin_until(IsDone&& is_done) {
   constexpr int kPausesPerLook = 16;
@@ -147,7 +146,7 @@ bool spin_until(IsDone&& is_done) {
   return false;
 }
 
-// Notices that other programs want a worker's CPU.
+// Detects that other programs compete for a worker's CPU.
 class CrowdWatch {
  public:
   void look() {
@@ -164,10 +163,10 @@ class CrowdWatch {
 
  private:
   struct Times {
-    int64_t ran = 0, waited = 0;  // nanoseconds on a CPU, and ready for one that others had
+    int64_t ran = 0, waited = 0;  // nanoseconds on a CPU, and ready to run without one
   };
 
-  // Zeros on a system that does not say.
+  // Zeros on a system without schedstat.
   static Times times_of_thread() {
     Times times;
     char text[128];
@@ -213,23 +212,24 @@ void* work(void* index_pointer) {
     }
     watch.look();
     if (spin_until([&] { return pool.news.load(std::memory_order_relaxed) != seen; })) continue;
-    // In this order: whoever brings news later sees a sleeper.
+    // Counted before it sleeps, so that a caller who opens a place now knows to wake it.
     pool.num_sleeping.fetch_add(1);
     sleep_while(pool.news, seen);
     pool.num_sleeping.fetch_sub(1);
   }
 }
 
-// A forked child has none of the workers, and whatever they held is held for ever.
+// A forked child has no workers, and locks they held in the parent would never be released.
 void forget_workers() {
   new (&pool) Pool;
   pool.num_threads = 1;
 }
 
-// Registered before any thread of ours exists. It fails for want of memory alone.
+// Registered before the first worker starts. Fails only if there is no memory.
 const int fork_handler_status = pthread_atfork(nullptr, nullptr, forget_workers);
 
-// Signals go to the program's own threads, except those a thread causes itself.
+// Workers block all signals but those a thread causes itself, so that the program's own threads get
+// them.
 bool start_worker(int index) {
   sigset_t blocked, before;
   sigfillset(&blocked);
@@ -245,7 +245,7 @@ bool start_worker(int index) {
   return status == 0;
 }
 
-// Up to `wanted` workers. Where the system refuses more, the loop runs on those there are.
+// Starts workers until there are `wanted`. If the system refuses, loops run on those there are.
 void start_workers(int wanted) {
   if (pool.num_workers + pool.num_refused >= wanted || fork_handler_status != 0) return;
   const std::lock_guard lock(pool.start_mutex);
@@ -275,12 +275,13 @@ void open(Place& place, Loop& loop, int64_t useful_workers) {
   pool.news.fetch_add(1);
   const int sleeping = pool.num_sleeping.load();
   if (sleeping > 0) {
-    const int64_t idle = std::max(0, pool.num_workers - place.max_workers);  // may be woken first
+    // Workers beyond max_workers may be the ones that wake, so wake as many more.
+    const int64_t idle = std::max(0, pool.num_workers - place.max_workers);
     wake(pool.news, static_cast<int>(std::min<int64_t>(sleeping, useful_workers + idle)));
   }
 }
 
-// Returns when no worker is inside any more.
+// Returns when all workers have left.
 void close(Place& place) {
   uint32_t inside = place.state.fetch_and(~kOpen, std::memory_order_acquire) & ~kOpen;
   const auto is_empty = [&] { return place.state.load(std::memory_order_acquire) == 0; };
@@ -295,7 +296,7 @@ void close(Place& place) {
   place.is_taken.store(false, std::memory_order_release);
 }
 
-// A count from the environment, or 0. "4,2" is how OpenMP writes 4 threads, and 2 in nested loops.
+// A count from the environment, or 0. OpenMP's "4,2" means 4 threads, and 2 in nested loops.
 int threads_from(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return 0;

@@ -3,14 +3,14 @@
 //
 //   parallel_for(num_rows, num_cols, [&](int64_t row) { ... });
 //
-// The calling thread takes part, and threads of a pool join it as they come free. Items are handed
-// out in ascending order, a few at a time, and the caller waits only for threads that hold some of
-// them: one that the operating system has not scheduled yet is not needed. Which thread computes an
-// item must not change its result.
+// The calling thread takes part, and free threads of a pool join it. Items are handed out in
+// ascending order, a few at a time. The caller waits only for threads that hold items, never for
+// one that the operating system has not scheduled yet. An item's result must not depend on the
+// thread that computes it.
 //
-// An exception comes out in the caller. If several items throw, it is the one of the lowest item,
-// however many threads there are; items above it are skipped. A loop inside a loop runs on the
-// thread it is in. Any number of threads may run loops at once. A body must not fork.
+// An exception is rethrown in the caller. If several items throw, the lowest item's exception wins,
+// whatever the number of threads; items above it are skipped. A loop inside a loop runs on its own
+// thread alone. Any number of threads may run loops at once. A body must not fork.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,21 @@
 
 namespace tessera {
 
-// How many threads a loop may use, the caller among them. Until it is set that is TESSERA_THREADS,
-// or else OMP_NUM_THREADS, or else the CPUs this process may use. After a fork it is 1 in the
-// child, which has none of the pool's threads; setting it there starts new ones.
+// How many threads a loop may use, including the caller. The default is TESSERA_THREADS, or else
+// OMP_NUM_THREADS, or else the CPUs this process may use. After a fork it is 1 in the child, which
+// has none of the pool's threads; setting it there starts new ones.
 int num_threads();
 void set_num_threads(int count);  // for the whole process; at least 1
 
-// One thread's share of a loop: run after run of items, until none is left.
+// One thread's share of a loop: runs of consecutive items, taken until none is left.
 class Share {
  public:
-  // Of a loop that one thread runs alone.
+  // The share of a thread that runs a loop alone.
   Share(int64_t num_items, int64_t run_length) : num_items_(num_items), run_length_(run_length) {}
 
   // Takes a run of at least one item; false if none is left.
   bool next();
-  int64_t begin() const { return begin_; }  // of the run in hand
+  int64_t begin() const { return begin_; }  // of the current run
   int64_t end() const { return end_; }
 
  private:
@@ -42,9 +42,9 @@ class Share {
   explicit Share(struct Loop& loop) : loop_(&loop) {}
 
   struct Loop* loop_ = nullptr;
-  int64_t num_items_ = 0;  // these two of a thread alone
+  int64_t num_items_ = 0;  // this and run_length_ are used if loop_ is null
   int64_t run_length_ = 0;
-  int64_t begin_ = -1;  // of no run yet
+  int64_t begin_ = -1;  // no run yet
   int64_t end_ = 0;
 };
 
@@ -55,8 +55,8 @@ void run_loop(int64_t num_items, int64_t run_length, const void* body, TakeShare
 
 }  // namespace detail
 
-// Calls body(share) on every thread that joins, which then takes runs of `run_length` items until
-// share.next() is false. For loops whose threads each keep something from item to item.
+// Calls body(share) once on every thread that joins; the body takes runs of `run_length` items
+// until share.next() is false. For loops whose threads keep state from item to item.
 template <class Body>
 void parallel_shares(int64_t num_items, int64_t run_length, Body&& body) {
   if (num_items <= run_length) {
@@ -71,8 +71,8 @@ void parallel_shares(int64_t num_items, int64_t run_length, Body&& body) {
                    });
 }
 
-// Calls body(task) for every task in [0, num_tasks), one after the other as threads come free. A
-// task should take some microseconds, which is what it costs to wake a thread.
+// Calls body(task) for every task in [0, num_tasks), each on the next free thread. A task should
+// take at least some microseconds, which is what waking a thread costs.
 template <class Body>
 void parallel_tasks(int64_t num_tasks, Body&& body) {
   parallel_shares(num_tasks, 1, [&](Share& share) {
@@ -80,14 +80,15 @@ void parallel_tasks(int64_t num_tasks, Body&& body) {
   });
 }
 
-// Waking the threads costs some microseconds: about this many elements of work.
+// Loops with less work than this stay on one thread: waking the others costs some microseconds,
+// about as much as this many elements.
 inline constexpr int64_t kParallelElements = 16 * 1024;
-// Runs are a few for each thread, so that one that is held up does not keep the others waiting...
+// Several runs per thread, so that one slow thread does not keep the others waiting.
 inline constexpr int64_t kRunsPerThread = 4;
-// ... and long enough that taking one costs nothing beside it.
+// Each run long enough that the cost of taking it does not matter.
 inline constexpr int64_t kRunElements = 2 * 1024;
 
-// How many items a thread takes at once; all of them if there is too little work to share.
+// How many items a thread takes at once; all of them if the work is too small to share.
 inline int64_t items_in_run(int64_t num_items, int64_t elements_per_item) {
   if (num_items <= 1 || num_items * elements_per_item <= kParallelElements) {
     return std::max<int64_t>(1, num_items);
@@ -96,8 +97,8 @@ inline int64_t items_in_run(int64_t num_items, int64_t elements_per_item) {
   return std::max({int64_t{1}, kRunElements / elements_per_item, (num_items + runs - 1) / runs});
 }
 
-// Calls body(item) for every item in [0, num_items), on this thread alone if they are too little
-// work to share.
+// Calls body(item) for every item in [0, num_items), on this thread alone if the work is too small
+// to share.
 template <class Body>
 void parallel_for(int64_t num_items, int64_t elements_per_item, Body&& body) {
   parallel_shares(num_items, items_in_run(num_items, elements_per_item), [&](Share& share) {

@@ -12,8 +12,8 @@ struct PhiloxWords {
   bool operator==(const PhiloxWords&) const = default;
 };
 
-// After Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): ten
-// rounds of multiplications on four words. Passes the usual batteries of tests; not for secrets.
+// Ten rounds of multiplications on four words: Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3" (2011). Passes the usual statistical tests; not for cryptography.
 constexpr PhiloxWords philox(PhiloxWords counter, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);

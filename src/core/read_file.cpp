@@ -1,4 +1,4 @@
-// Reading a file whole: its size is asked for first.
+// Reads a whole file after checking its size.
 // SPDX-License-Identifier: MIT
 #include "core/read_file.h"
 

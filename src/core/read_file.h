@@ -1,4 +1,4 @@
-// Files read whole, within a bound.
+// Reads a whole file, up to a size limit.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Refuses, naming the path, what is no regular file, and what has more than max_bytes before it is
-// read.
+// The bytes of a regular file. Anything else is refused, and so is a file of more than max_bytes,
+// before it is read; the message names the path.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes);
 
 }  // namespace tessera

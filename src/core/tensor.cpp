@@ -27,7 +27,7 @@ std::span<const int64_t> used(const std::array<int64_t, kMaxRank>& values, int r
   return std::span(values.data(), static_cast<size_t>(rank));
 }
 
-// Sizes are counts, their product must fit, and rows of i4 are whole bytes.
+// Sizes must not be negative, their product must fit, and rows of i4 must be whole bytes.
 void check_shape(DType dtype, std::span<const int64_t> shape) {
   if (shape.size() > kMaxRank) {
     fail(concat("tensor: shape ", list(shape), " has rank ", shape.size(), "; at most ", kMaxRank));
@@ -55,7 +55,7 @@ int checked_axis(const TensorView& view, int axis, std::string_view verb) {
   return counted;
 }
 
-// Elements from the first to the one at `index`, checked against the shape.
+// The offset in elements of the one at `index`, which is checked against the shape.
 int64_t checked_offset(const TensorView& view, std::span<const int64_t> index,
                        std::string_view verb) {
   if (!view.device.is_cpu()) {
@@ -114,7 +114,7 @@ TensorView TensorView::slice(int axis, int64_t begin, int64_t end) const {
   }
   TensorView result = *this;
   result.shape[static_cast<size_t>(d)] = end - begin;
-  if (result.num_elements() == 0) return result;  // nothing will be read: any pointer serves
+  if (result.num_elements() == 0) return result;  // empty, so its pointer is never read
   const int64_t num_bits = begin * stride(d) * bit_width(dtype);
   if (num_bits % 8 != 0) {
     fail(concat("slice: [", begin, ", ", end, ") of axis ", d, " of ", to_string(*this),

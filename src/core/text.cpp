@@ -1,4 +1,4 @@
-// Makes foreign text printable by escaping everything that is not.
+// Makes untrusted text printable: decodes UTF-8 and escapes everything that is not visible text.
 // SPDX-License-Identifier: MIT
 #include "core/text.h"
 
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Control characters, and those that are not seen or that move what stands beside them.
+// Control characters, invisible characters, and those that change the direction of writing.
 bool is_hidden(char32_t code) {
   struct Range {
     char32_t first, last;
@@ -55,7 +55,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// The first and the last `count` bytes, or up to three fewer, so that no character is cut in two.
+// The first or the last `count` bytes, less up to three so that no character is cut.
 std::string_view head(std::string_view text, size_t count) {
   for (int i = 0; i < 3 && count > 0 && unicode::is_continuation(text[count]); ++i) --count;
   return text.substr(0, count);

@@ -1,11 +1,11 @@
-# Writes build_info.cpp with the commit of the source tree; the file is touched only where its text
-# changes, so that a build that changes nothing compiles nothing.
+# Writes build_info.cpp with the version and commit of the source tree. The file is only touched if
+# its text changes, so that a build without changes compiles nothing.
 # usage: cmake -DSOURCE=root -DOUT=file -DVERSION=0.1.0 -P write_build_info.cmake
 set(version "${VERSION}")
 set(commit "unknown")
 
-# git's answer counts only where the tree is its own repository: not for an unpacked archive that
-# lies inside another one.
+# git's answer counts only if the source is the root of a repository, and not an unpacked archive
+# inside another one.
 find_program(GIT git)
 if(GIT)
   execute_process(
@@ -13,7 +13,7 @@ if(GIT)
     OUTPUT_VARIABLE answer
     ERROR_QUIET
     RESULT_VARIABLE status)
-  # The prefix of the root is an empty line, and the commit follows.
+  # At the root the prefix is an empty line; the commit follows.
   if(status EQUAL 0 AND answer MATCHES "^\n([0-9a-f]+)\n$")
     set(commit "${CMAKE_MATCH_1}")
     execute_process(
@@ -27,8 +27,7 @@ if(GIT)
   endif()
 endif()
 
-# `git archive` puts the commit into this file. A copy that neither has may be told by the
-# environment.
+# `git archive` writes the commit into archive_commit.txt. Other copies may set TESSERA_COMMIT.
 if(commit STREQUAL "unknown")
   file(READ ${SOURCE}/src/core/archive_commit.txt archived)
   if(archived MATCHES "^([0-9a-f]+)")
@@ -38,4 +37,14 @@ if(commit STREQUAL "unknown")
   endif()
 endif()
 
-configure_file(${SOURCE}/src/core/build_info.cpp.in ${OUT} @ONLY)
+file(CONFIGURE OUTPUT ${OUT} CONTENT [[
+// Written by write_build_info.cmake.
+#include "core/build_info.h"
+
+namespace tessera {
+
+const char* const kVersion = "@version@";
+const char* const kCommit = "@commit@";
+
+}  // namespace tessera
+]] @ONLY)

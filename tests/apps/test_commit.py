@@ -10,7 +10,7 @@ import pytest
 from conftest import REPOSITORY, call_json
 
 BINARY = os.environ["TESSERA_BINARY"]
-SOURCES = ("write_build_info.cmake", "build_info.cpp.in", "archive_commit.txt")
+SOURCES = ("write_build_info.cmake", "archive_commit.txt")
 GIT = shutil.which("git")
 CMAKE = shutil.which("cmake")
 COMMIT = re.compile(r"^0\.[0-9]+\.[0-9]+, commit (unknown|[0-9a-f]{12}(-dirty)?)\n$")

@@ -211,7 +211,8 @@ TEST(CApiKvAppend, RefusesWhatIsMissingOrWrong) {
   c.slots.values = {6, 0};
   expect_refused(c.run(), "kv_append: slots[0] is 6; k_pages has 3 pages of 2 tokens");
   c.args.rope_q = c.k;
-  expect_refused(c.run(), "kv_append: rope_positions is NULL; rotating takes rope_q");
+  expect_refused(
+      c.run(), "kv_append: rope_positions is NULL; rope_q, rope_positions, rope_table go together");
   c.args.rope_positions = c.slots;
   expect_refused(c.run(), "kv_append: rope_table is NULL");
   c.args.rope_table = c.k;

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 
 import tessera
-from tessera import _dlpack
-from tessera._library import Context, lib
+from tessera import _frameworks
+from tessera._library import lib
+from tessera._operations import Context
 
 
 def microseconds(call, before=lambda: None, batches=300, calls=100):
@@ -39,7 +40,7 @@ class Cost:
 def _breakdown(call, bare, tensors, scalars, stream, before):
     """Of call(x, weight, out); `bare` is its C function, the absent tensors among its scalars."""
     keep = []
-    framework = _dlpack.framework_of(tensors[0])
+    framework = _frameworks.framework_of(tensors[0])
     pointers = [framework.borrow(tensor, keep) for tensor in tensors]
     context = Context(ctypes.sizeof(Context), stream)
     address = ctypes.addressof(context)

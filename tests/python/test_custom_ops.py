@@ -234,6 +234,13 @@ else:
             utilities = ("test_schema", "test_faketensor")
             torch.library.opcheck(getattr(OPS, name).default, args, test_utils=utilities)
 
+    def test_tensors_without_memory_give_shapes_and_run_nothing():
+        x, b = (torch.empty(shape, device="meta") for shape in ((6, 128), (32, 128)))
+        out = OPS.gemm(x, b, activation="silu", is_gated=True)
+        assert out.device.type == "meta" and out.shape == (6, 16)
+        with pytest.raises(tessera.Error):
+            tessera.gemm(x, b)
+
     def test_a_model_traces_through_it():
         x, weight = tensors("cpu")
         step = torch.compile(lambda x: OPS.rms_norm(x, weight) + 1, backend="eager", fullgraph=True)

@@ -52,7 +52,7 @@ REFUSED = {
     "a group size": (lambda: tessera.quantize(ones(2, 8), "int8", per=3), "per is 3 for 8 columns"),
     "an unknown style": (
         lambda: tessera.rope(ones(1, 1, 8), None, ones(1), ones(1, 8), style="spiral"),
-        "style is 'spiral'; want half_split or interleaved",
+        "style is 'spiral'; want 'half_split' or 'interleaved'",
     ),
     "an unknown reduction": (lambda: tessera.reduce(ones(2, 8), "median"), "kind is 'median'"),
     "an approximation": (
@@ -88,6 +88,9 @@ REFUSED = {
         "dropout_seed is 18446744073709551616",
     ),
     "a seed that is no number": (lambda: attend(dropout_seed="x"), "dropout_seed is 'x'; want a"),
+    "a scale that is no number": (lambda: attend(scale=[1.0]), r"scale is \[1.0\]; want a number"),
+    "a softcap that is text": (lambda: attend(softcap="x"), "softcap is 'x'; want a number"),
+    "a format that is a list": (lambda: attend(format=["i8"]), "format is .*; want one of float32"),
     "a window of 2^63": (lambda: attend(window=(2**63, None)), "window is 9223372036854775808"),
     "a device of 33 bits": (lambda: tessera.device_info(2**32), "index is 4294967296"),
     "a row that is no name": (lambda: tessera.using(row=3).__enter__(), "row is a int"),

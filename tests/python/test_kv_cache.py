@@ -246,7 +246,7 @@ REFUSED = {
     ),
     "half a rotation": (
         lambda: append(rope_q=normal((2, 6, D), 3), rope_positions=np.int32([0, 1])),
-        "kv_append: rope_table is NULL; rotating takes rope_q, rope_positions and rope_table",
+        "kv_append: rope_table is NULL; rope_q, rope_positions, rope_table go together",
     ),
     "pages that cannot be written": (
         lambda: append(v_pages=read_only(np.zeros(SHAPE, "float32"))),

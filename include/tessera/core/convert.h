@@ -1,4 +1,4 @@
-// Conversions between element types on the host, exact in rounding.
+// Conversions between element types on the host, correctly rounded.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// The scalar conversions are inline, and select instead of branching, because the loops of src/cpu
-// are built on them and must vectorise.
+// The scalar conversions are inline and branch-free because the loops of src/cpu use them and must
+// vectorise.
 namespace detail {
 
 inline constexpr uint32_t kSignBit = 0x80000000u;
@@ -30,8 +30,9 @@ constexpr uint32_t select(bool condition, uint32_t yes, uint32_t no) {
   return (yes & mask) | (no & ~mask);
 }
 
-// The float bits of a finite magnitude in a narrower format. Subnormals are whole multiples of the
-// format's smallest step, so an integer conversion and a scaling by a power of two are exact.
+// From the bits of a finite magnitude in a narrower format to those of the float. A subnormal is a
+// whole multiple of the format's smallest step, so converting the integer and scaling it by a power
+// of two is exact.
 template <int kMantissaBits, int kBias>
 constexpr uint32_t widen(uint32_t magnitude) {
   constexpr float kStep = std::bit_cast<float>(bits_of_power(1 - kBias - kMantissaBits));
@@ -41,10 +42,10 @@ constexpr uint32_t widen(uint32_t magnitude) {
   return select(magnitude >= (1u << kMantissaBits), normal, std::bit_cast<uint32_t>(subnormal));
 }
 
-// The inverse, rounded to nearest even: float bits without the sign, to the narrower format's. A
-// carry out of the mantissa steps the exponent, which is what rounding up to a power of two means.
-// Below the smallest normal the sum with kAligner leaves exactly the bits that survive, because one
-// unit in the last place of kAligner is the format's smallest step.
+// The inverse: from float bits without the sign to those of the narrower format, rounded to nearest
+// even. A carry out of the mantissa increments the exponent, as rounding up to a power of two
+// should. For subnormal results, adding kAligner does the rounding, because one unit in the last
+// place of kAligner is the format's smallest step.
 template <int kMantissaBits, int kBias>
 constexpr uint32_t narrow(uint32_t magnitude) {
   constexpr int kShift = 23 - kMantissaBits;
@@ -57,9 +58,9 @@ constexpr uint32_t narrow(uint32_t magnitude) {
   return select(magnitude >= bits_of_power(1 - kBias), normal, subnormal);
 }
 
-// The integer nearest to value, ties to even, held within [kLow, kHigh]; 0 for NaN. Adding
-// 1.5 * 2^23 leaves the integer in the low mantissa bits, which holds for magnitudes below 2^22; so
-// larger ones are first brought down to 2^21.
+// The integer nearest to value, ties to even, clamped to [kLow, kHigh]; 0 for NaN. Adding 1.5 *
+// 2^23 leaves the integer in the low mantissa bits if its magnitude is below 2^22, so magnitudes
+// are first clamped to 2^21.
 template <int kLow, int kHigh>
 constexpr int round_to_small_int(float value) {
   static_assert(kLow >= -(1 << 21) && kHigh <= (1 << 21));
@@ -74,7 +75,7 @@ constexpr int round_to_small_int(float value) {
   return static_cast<int>(select(magnitude > kInfinityBits, 0, static_cast<uint32_t>(held)));
 }
 
-// The same for 32- and 64-bit integers. From 2^23 on every float is an integer already.
+// The same for 32- and 64-bit integers. From 2^23 on every float is a whole number.
 template <class Int>
 constexpr Int round_to_int(float value) {
   constexpr float kWhole = 8388608.0f;
@@ -191,14 +192,14 @@ constexpr int64_t from_float<int64_t>(float value) {
   return detail::round_to_int<int64_t>(value);
 }
 
-// A 4-bit integer, -8 to 7, rounded and held as above; its low nibble is what I4x2 stores.
+// A 4-bit integer, -8 to 7, rounded and clamped as above; I4x2 stores its low nibble.
 constexpr int8_t i4_from_float(float value) {
   return static_cast<int8_t>(detail::round_to_small_int<-8, 7>(value));
 }
 
-// The same for a whole tensor, any dtype to any dtype; both on the CPU, of one shape, and not
-// overlapping. Every value is rounded once: integers convert among themselves exactly (saturating),
-// and to floating point without a detour through a wider rounding. A dtype to itself copies bits.
+// Converts a whole tensor from any dtype to any dtype; both on the CPU, of equal shape, and not
+// overlapping. Every value is rounded once: from integer to integer it is exact or saturates, and
+// from integer to floating point there is no intermediate rounding. Equal dtypes copy bits.
 void convert(const TensorView& from, const TensorView& to);
 
 }  // namespace tessera

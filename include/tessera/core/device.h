@@ -37,36 +37,37 @@ struct DeviceInfo {
   int sm_clock_khz = 0;
 };
 
-// 0 where there is no GPU, no driver, or the build has no CUDA.
+// 0 if there is no GPU or no driver, or the build has no CUDA.
 int num_cuda_devices();
-// Why a driver that is installed gives no device, such as one older than this build's CUDA, with
-// the versions; empty where there is a device, no driver, or a build without CUDA.
+// Why an installed driver shows no device, for example because it is too old for this build's CUDA;
+// empty if there is a device, or no driver, or the build has no CUDA.
 std::string cuda_problem();
-// Asked of the driver once per device, then remembered.
+// Queried once per device, then cached.
 const DeviceInfo& device_info(Device device);
 
-// Of a GPU's memory what nobody has taken, asked of the driver now.
+// Free GPU memory, as the driver reports it.
 int64_t free_device_bytes(Device device);
 
-// "13.0" for the runtime linked in and for the driver found; empty where there is none.
+// "13.0": the runtime linked in, and what the driver supports; empty if there is none.
 std::string cuda_runtime_version();
 std::string cuda_driver_version();
 
-// Memory on either kind of device; CPU memory is aligned to 64 bytes. allocate(0) may be null.
+// Memory on the CPU, aligned to at least 64 bytes, or on a GPU. allocate(0) may be null.
 void* allocate(Device device, size_t num_bytes);
-// The same, all zeros. Large CPU memory becomes resident only where it is written.
+// The same, filled with zeros. Large CPU allocations take physical memory only as they are written.
 void* allocate_zeros(Device device, size_t num_bytes);
 void deallocate(Device device, void* data) noexcept;
-// Ordered on `stream` where a GPU takes part, and complete on return only between CPU buffers. From
-// one GPU to another the stream is the destination's.
+// Between CPU buffers the copy is complete on return. With a GPU it is ordered on `stream`, which
+// for two GPUs is one of the destination.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t num_bytes,
                 Stream stream = nullptr);
 void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes,
                 Stream stream = nullptr);
-// Waits for all work on `stream`, and reports what went wrong in it.
+// Waits for all work on `stream`, and throws if it failed.
 void synchronize(Device device, Stream stream = nullptr);
 
-// Makes a device current for a scope, and restores the one before. Nothing for the CPU.
+// Makes a GPU the current device for a scope, then restores the previous one. No effect for the
+// CPU.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);

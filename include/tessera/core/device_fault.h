@@ -1,4 +1,4 @@
-// The error after which a GPU is lost to the process.
+// The error after which this process can no longer use a GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// A GPU has had a fault from which it does not recover in this process: every later call that needs
-// it is refused with the same text. The message names the kernels launched last.
+// A GPU had a fault from which it does not recover in this process: every later call that needs it
+// throws the same message, which names the last kernels launched.
 class DeviceFault : public Error {
  public:
   explicit DeviceFault(std::string_view what,

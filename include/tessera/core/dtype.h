@@ -1,4 +1,4 @@
-// Element types: what a tensor may hold, and plain storage types for those C++ has no name for.
+// Element types of tensors, and storage types for those that C++ does not have.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,9 +13,8 @@ inline constexpr DType kAllDTypes[] = {DType::f32,  DType::f16, DType::bf16, DTy
                                        DType::e5m2, DType::i8,  DType::u8,   DType::i4,
                                        DType::i32,  DType::i64};
 
-// Storage of the floating-point types narrower than 32 bits. Only the bits: arithmetic happens in
-// float, through to_float and from_float in core/convert.h on the host and through CUDA's own
-// types on the device.
+// Storage of floating-point types narrower than 32 bits: only the bits. Arithmetic is in float, by
+// to_float and from_float (core/convert.h) on the host and by CUDA's own types on the device.
 struct F16 {
   static constexpr DType dtype = DType::f16;
   uint16_t bits;
@@ -54,8 +53,8 @@ constexpr int bit_width(DType dtype) {
   return 0;
 }
 
-// The largest magnitude of a symmetric quantised code; the integers leave their lowest code unused,
-// so that the range is symmetric. 0 for types that hold no such codes.
+// The largest magnitude of a symmetric quantised code; 0 for types without such codes. Integers
+// leave their lowest code unused, so that the range is symmetric.
 constexpr float quant_max(DType dtype) {
   switch (dtype) {
     case DType::i4: return 7.0f;
@@ -66,8 +65,8 @@ constexpr float quant_max(DType dtype) {
   }
 }
 
-// The largest code of a type quantised with a zero point, whose codes start at 0; 0 for types that
-// take none.
+// The largest code of a type quantised with a zero point, whose codes start at 0; 0 for types
+// without one.
 constexpr int zero_point_max(DType dtype) {
   switch (dtype) {
     case DType::i4: return 15;
@@ -76,7 +75,7 @@ constexpr int zero_point_max(DType dtype) {
   }
 }
 
-// Bytes that `count` consecutive elements take; an odd count of i4 rounds up.
+// Bytes of `count` consecutive elements; an odd count of i4 rounds up.
 constexpr int64_t storage_bytes(DType dtype, int64_t count) {
   return (count * bit_width(dtype) + 7) / 8;
 }

@@ -1,4 +1,4 @@
-// Host memory for what travels between the host and a GPU.
+// Host memory for data copied between the host and a GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Pinned where `device` is a GPU: copies run at the full speed of the bus and beside the host, so
-// who writes the buffer again must first wait for the stream. Ordinary memory for the CPU.
+// Pinned if `device` is a GPU: copies run at full bus speed and asynchronously, so wait for the
+// stream before writing the buffer again. Ordinary memory if `device` is the CPU.
 class HostBuffer {
  public:
   HostBuffer() = default;

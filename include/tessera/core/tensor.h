@@ -1,4 +1,4 @@
-// TensorView: a typed, strided window on memory someone else owns. Tensor: memory with a view.
+// TensorView: a typed, strided view of memory owned elsewhere. Tensor: owns its memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,9 +16,9 @@ namespace tessera {
 
 inline constexpr int kMaxRank = 6;
 
-// Plain data, passed by value. Strides count elements and may be any value, 0 (broadcast) and
-// negative included; each operation states what it takes. A view does not distinguish const data:
-// the operation's argument struct says which tensors it writes.
+// Plain data, passed by value. Strides count elements and may be 0 (broadcast) or negative; each
+// operation states what it takes. A view has no const form: the operation's argument struct says
+// which tensors it writes.
 struct TensorView {
   void* data = nullptr;  // the element at index 0; may be null when num_elements() is 0
   DType dtype = DType::f32;
@@ -54,24 +54,25 @@ struct TensorView {
     return static_cast<T*>(data);
   }
 
-  // The part [begin, end) along one axis; the axes exchanged; the same memory, no copy. Negative
-  // axes count from the end. An i4 slice begins on a whole byte, and i4 keeps its innermost axis.
+  // The part [begin, end) along one axis, or two axes exchanged; views of the same memory. Negative
+  // axes count from the end. An i4 slice must begin at a whole byte, and an i4 view cannot exchange
+  // its innermost axis.
   TensorView slice(int axis, int64_t begin, int64_t end) const;
   TensorView transposed(int axis0, int axis1) const;
 };
 
-// "bf16[16, 4096] on cuda:0", with strides added where the view is not contiguous.
+// "bf16[16, 4096] on cuda:0", with strides if the view is not contiguous.
 std::string to_string(const TensorView& view);
 
-// A tensor seen as a matrix: the leading axes folded into rows. Most operations work on this.
+// A tensor as a matrix, with the leading axes folded into rows. Most operations work on this.
 struct Rows {
   int64_t num_rows = 0;
   int64_t num_cols = 0;
   int64_t row_stride = 0;  // elements from one row to the next
 };
 
-// Folds all axes but the last into rows. Refuses, naming `what`, a view whose innermost axis is
-// not contiguous or whose leading axes cannot be walked with one stride. Rank 0 is refused.
+// Folds all axes but the last into rows. Refuses a view of rank 0, one whose innermost axis is not
+// contiguous, and one whose leading axes have no common stride; the message names `what`.
 Rows as_rows(const TensorView& view, std::string_view what);
 
 // Owns its memory: contiguous, move-only.
@@ -81,7 +82,7 @@ class Tensor {
   Tensor(DType dtype, std::span<const int64_t> shape, Device device = {});
   Tensor(DType dtype, std::initializer_list<int64_t> shape, Device device = {})
       : Tensor(dtype, std::span(shape.begin(), shape.size()), device) {}
-  // Filled with zero bytes; on a GPU by work on the default stream. See allocate_zeros.
+  // Filled with zeros by allocate_zeros; on a GPU that is work on the default stream.
   static Tensor zeros(DType dtype, std::initializer_list<int64_t> shape, Device device = {});
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;
@@ -89,19 +90,19 @@ class Tensor {
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }
-  int64_t size_bytes() const {  // 0 for a tensor that was never made or has been moved from
+  int64_t size_bytes() const {  // 0 if default-constructed or moved from
     return view_.data == nullptr ? 0 : storage_bytes(view_.dtype, view_.num_elements());
   }
 
-  // A copy on another device (or the same); waits for it. Ordered on the default stream: work on a
-  // non-blocking stream that writes this tensor must be done.
+  // A copy on another device (or the same); waits until it is done. It runs on the default stream,
+  // so work that writes this tensor on a non-blocking stream must be complete.
   Tensor to(Device device) const;
 
  private:
   TensorView view_;
 };
 
-// The elements as floats, and back: on the host, for tests and tools. i4 and strides included.
+// One element as a float, and back; any dtype and strides, on the host, for tests and tools.
 float load_as_float(const TensorView& view, std::span<const int64_t> index);
 void store_from_float(const TensorView& view, std::span<const int64_t> index, float value);
 
