@@ -12,9 +12,8 @@
 #include <limits>
 
 #include "core/text.h"
-#include "engine/fill_options.h"
-#include "engine/kv_size.h"
 #include "engine/make_engine.h"
+#include "engine/validate.h"
 #include "tessera/core/error.h"
 #include "tests/model/temporary_folder.h"
 
@@ -76,7 +75,7 @@ TEST(MemoryCheck, OfAGpuLooksAtTheHostToo) {
   options.device = cuda_device();
   const MemoryNeeds needs = memory_needs(config, options);
   EXPECT_GT(needs.host, 0);
-  EXPECT_GE(needs.activations, workspace_bytes(config, options));
+  EXPECT_GE(needs.activations, kernel_scratch_bytes(config, options));
   EXPECT_EQ(refusal([&] { check_memory(config, options, kPlenty, needs.host); }), "");
   const std::string message =
       refusal([&] { check_memory(config, options, kPlenty, needs.host - 1); });

@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "engine/make_engine.h"
+#include "engine/validate.h"
 #include "tests/core/message_of.h"
 #include "tests/engine/scheduler/tiny_model.h"
 

@@ -24,6 +24,11 @@ model::LlamaWeights tiny_weights(const model::ModelConfig& config, DType dtype =
                                  Device device = {});
 // f32 on the CPU, pages of 4 tokens; the KV cache holds num_pages.
 EngineOptions tiny_options(int64_t num_pages = 4 * kTinyContext / 4);
+// An engine over these weights, on one rank. Options are filled in by it.
+std::unique_ptr<engine::EngineImpl> engine_over(const model::ModelConfig& config,
+                                                model::LlamaWeights weights,
+                                                const EngineOptions& options,
+                                                std::optional<Tokenizer> tokenizer = {});
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options = tiny_options(),
                                                 int64_t vocab = kTinyVocab);
 
