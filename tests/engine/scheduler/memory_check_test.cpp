@@ -1,5 +1,6 @@
-// Memory that is too short is refused before weights are read: with what is needed, what is free
-// and what to change. SPDX-License-Identifier: MIT
+// A model that does not fit is refused before its weights are read, with what is needed, what is
+// free and what to change.
+// SPDX-License-Identifier: MIT
 #include "engine/memory_check.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +84,8 @@ TEST(MemoryCheck, OfAGpuLooksAtTheHostToo) {
       << message;
 }
 
-// The folder has no weights: whatever looked for them before memory would say so.
+// The folder has no weights: if they were looked for before memory is checked, that would be the
+// error.
 TEST(MemoryCheck, ComesBeforeWeightsAreLookedFor) {
   const testing::TemporaryFolder folder;
   for (const char* name : {"config.json", "tokenizer.json"}) {

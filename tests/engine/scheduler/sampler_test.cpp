@@ -17,7 +17,7 @@ using engine::Sequence;
 
 constexpr int64_t kVocab = 5;
 
-// A sequence whose `num_prompt` tokens are its prompt.
+// A sequence that consists of its prompt.
 struct Subject {
   explicit Subject(std::vector<int32_t> prompt) {
     request.request.prompt = prompt;

@@ -1,4 +1,4 @@
-// Tiny models, and the joining of what an engine says step by step.
+// Tiny models, and the outputs of many steps joined.
 // SPDX-License-Identifier: MIT
 #include "tests/engine/scheduler/tiny_model.h"
 
@@ -18,8 +18,8 @@ void fill(const Tensor& tensor, float value) {
   std::fill_n(tensor.view().as<float>(), tensor.view().num_elements(), value);
 }
 
-// A byte as tokenizer.json spells it in byte-level vocabularies: printable ones as themselves, the
-// others as letters from U+0100 on. Written as JSON escapes.
+// A byte in the spelling of byte-level vocabularies: printable bytes are themselves, the others
+// letters from U+0100 on. Returned as a JSON escape.
 std::string spell(unsigned char byte) {
   const auto is_plain = [](int value) {
     return (value >= '!' && value <= '~') || (value >= 0xa1 && value <= 0xac) || value >= 0xae;
