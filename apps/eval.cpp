@@ -20,7 +20,7 @@
 #include "core/build_info.h"
 #include "core/parallel.h"
 #include "core/text.h"
-#include "engine/fill_options.h"
+#include "engine/validate.h"
 
 namespace tessera::apps {
 namespace {

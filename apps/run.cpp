@@ -19,8 +19,7 @@
 #include "apps/verbs.h"
 #include "core/parallel.h"
 #include "core/text.h"
-#include "engine/check_request.h"
-#include "engine/fill_options.h"
+#include "engine/validate.h"
 
 namespace tessera::apps {
 namespace {

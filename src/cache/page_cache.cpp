@@ -1,4 +1,4 @@
-// The rules of sharing: who may write a page, which page goes when there is none left.
+// The rules of sharing: who may write a page, and which page is evicted when none is free.
 // SPDX-License-Identifier: MIT
 #include "cache/page_cache.h"
 
@@ -34,7 +34,7 @@ void PageCache::walk_prefix(std::span<const int32_t> tokens, std::string_view sa
                             Visit&& visit) const {
   if (!options_.use_prefix_index || tokens.empty()) return;
   const auto page_size = static_cast<size_t>(options_.page_size);
-  // The last token is always computed: its logits are wanted, and the cache does not keep them.
+  // The last token is always computed, because the cache does not hold its logits.
   const size_t num_full = (tokens.size() - 1) / page_size;
   Digest parent = num_full > 0 ? index_.root(salt) : Digest{};
   for (size_t i = 0; i < num_full; ++i) {
@@ -76,7 +76,7 @@ int64_t PageCache::pages_for(int64_t num_tokens) const {
   return num_tokens / options_.page_size + (num_tokens % options_.page_size > 0 ? 1 : 0);
 }
 
-// Only the page with the first unwritten row can be part full.
+// Only the last page can be part full, so only it can be both shared and written next.
 bool PageCache::must_copy_last(const PageList& list) const {
   return list.num_tokens % options_.page_size > 0 && pool_.num_references(list.pages.back()) > 1;
 }
@@ -117,7 +117,7 @@ bool PageCache::grow(PageList& list, int64_t num_tokens, std::vector<PageCopy>& 
     const PageId source = list.pages.back();
     const PageId target = take_page();
     copies.push_back({source, target});
-    pool_.release(source, /*keep=*/false);  // others hold it, so it stays held
+    pool_.release(source, IfUnheld::free);  // others hold it, so it stays held
     list.pages.back() = target;
     ++num_copies_;
   }
@@ -139,7 +139,8 @@ void PageCache::index_full_pages(PageList& list, std::span<const int32_t> tokens
     const PageKey key =
         index_.key(list.last_digest, tokens.subspan(first, static_cast<size_t>(page_size)));
     const PageId page = list.pages[static_cast<size_t>(list.num_indexed)];
-    // A chain through a digest that stands for other tokens would lead others to these pages.
+    // Continuing the chain from a digest that stands for other tokens would let sequences with
+    // those tokens find these pages.
     if (index_.insert(page, key) == InsertResult::collides) return;
     list.last_digest = key.digest;
   }
@@ -154,7 +155,7 @@ PageList PageCache::fork(const PageList& list) {
 
 void PageCache::release(PageList& list) {
   for (auto it = list.pages.rbegin(); it != list.pages.rend(); ++it) {
-    pool_.release(*it, index_.has(*it));
+    pool_.release(*it, index_.has(*it) ? IfUnheld::keep_idle : IfUnheld::free);
   }
   if (list.tail >= 0) free_tails_.push_back(list.tail);
   list = {};
@@ -188,7 +189,7 @@ void PageCache::check_list(const PageList& list) const {
   std::ranges::sort(sorted);
   expects(std::ranges::adjacent_find(sorted) == sorted.end(),
           "PageCache: a page is in one list twice");
-  // A page that is still to be written must not be found by others.
+  // A page that is not full will still be written, so others must not find it.
   if (list.num_tokens % options_.page_size > 0) {
     expects(!index_.has(list.pages.back()), "PageCache: a page that is not full is indexed");
   }

@@ -10,7 +10,7 @@
 namespace tessera::cache {
 namespace {
 
-// Checked before anything is allocated by it.
+// Checked before it sizes an allocation.
 size_t checked_count(int64_t num_pages) {
   if (num_pages < 1 || num_pages > std::numeric_limits<PageId>::max()) {
     fail(concat("PagePool: num_pages is ", num_pages, "; give 1 to ",
@@ -62,13 +62,13 @@ void PagePool::hold(PageId page) {
   if (++node.num_references == 2) ++num_shared_;
 }
 
-void PagePool::release(PageId page, bool keep) {
+void PagePool::release(PageId page, IfUnheld then) {
   Node& node = at(page);
   expects(node.num_references > 0, "PagePool: a page nobody holds cannot be released");
   --num_references_;
   if (--node.num_references == 1) --num_shared_;
   if (node.num_references > 0) return;
-  if (!keep) return push_free(page);
+  if (then == IfUnheld::free) return push_free(page);
   node.is_idle = true;
   node.previous = newest_idle_;
   node.next = -1;

@@ -1,4 +1,5 @@
-// Page numbers with reference counts: free, held, or idle (kept for a prefix, first out when old).
+// Page numbers with reference counts. A page is free, held, or idle: held by nobody, but kept for
+// its contents until it is evicted.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,25 +11,27 @@ namespace tessera::cache {
 
 using PageId = int32_t;
 
-// Every operation but check is O(1); all memory is taken at the start.
+// What becomes of a page when its last holder releases it.
+enum class IfUnheld : uint8_t { free, keep_idle };
+
+// Every operation except check is O(1). All memory is allocated by the constructor.
 class PagePool {
  public:
   explicit PagePool(int64_t num_pages);
 
-  std::optional<PageId> take_free();  // held once; nothing where no page is free
+  std::optional<PageId> take_free();  // with one reference; none if no page is free
   std::optional<PageId> oldest_idle() const;
-  void hold(PageId page);  // one reference more; an idle page becomes held
-  // One reference less. At none left the page is free, or idle (as the newest) if `keep`.
-  void release(PageId page, bool keep);
-  void free_idle(PageId page);  // an idle page becomes free
+  void hold(PageId page);                    // adds a reference; an idle page becomes held
+  void release(PageId page, IfUnheld then);  // drops a reference; an idle page is the newest one
+  void free_idle(PageId page);               // an idle page becomes free
   int num_references(PageId page) const { return at(page).num_references; }
   bool is_idle(PageId page) const { return at(page).is_idle; }
   int64_t num_pages() const { return static_cast<int64_t>(nodes_.size()); }
   int64_t num_free() const { return num_free_; }
   int64_t num_idle() const { return num_idle_; }
-  int64_t num_shared() const { return num_shared_; }            // pages held more than once
-  int64_t total_references() const { return num_references_; }  // over all pages
-  // Refuses if the lists and the counts disagree; walks every page.
+  int64_t num_shared() const { return num_shared_; }  // pages with more than one reference
+  int64_t total_references() const { return num_references_; }
+  // Refuses if lists and counts disagree. Walks every page.
   void check() const;
 
  private:

@@ -1,4 +1,4 @@
-// Digests to pages, with the tokens kept beside them to compare on a hit.
+// A hash table from digests to pages, with each page's tokens for comparison.
 // SPDX-License-Identifier: MIT
 #include "cache/prefix_index.h"
 
@@ -10,7 +10,7 @@
 namespace tessera::cache {
 namespace {
 
-// The first word of what is hashed, so that no salt can pass for a page.
+// The first word of every hashed message, so that a salt can never be taken for a page.
 enum class Kind : uint64_t { salt, page };
 
 template <class T>

@@ -1,4 +1,4 @@
-// Finds pages by what they hold: a keyed hash chain over full pages, checked token by token.
+// Finds full pages by their contents: a keyed hash chain whose hits are compared token by token.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,32 +15,34 @@
 
 namespace tessera::cache {
 
-// A full page named by what it holds: its tokens, and all that came before them.
+// Identifies the contents of a full page: its tokens and everything before them.
 struct PageKey {
   Digest digest;  // of parent and tokens
-  Digest parent;  // digest of the page before, or the root of a salt
+  Digest parent;  // the digest of the page before; for the first page, the root of the salt
   std::span<const int32_t> tokens;
 };
 
-// inserted: found from now on. present: the same contents are indexed, under this page or another.
-// collides: other contents have the digest; nothing changed, and the chain must not go on from it.
-enum class InsertResult : uint8_t { inserted, present, collides };
+enum class InsertResult : uint8_t {
+  inserted,  // can be found from now on
+  present,   // the same contents are indexed already, as this page or another
+  collides,  // other contents have this digest: nothing changed, and the chain must end here
+};
 
-// A page's digest covers its tokens and the digest of the page before it, so it stands for the
-// whole prefix; the first page's parent is the root of the salt. A hit is a hit only if digest,
-// parent and tokens all agree, so contexts could be mixed only through two different prefixes with
-// equal digests: 128 bits under a secret key, 2^-49 for any pair among 2^40 pages.
+// A page's digest covers its tokens and the digest of the page before it, so it identifies the
+// whole prefix. A lookup succeeds only if digest, parent and tokens all agree. Contexts could be
+// mixed up only by two different prefixes with equal digests: with 128 bits and a secret key the
+// chance is 2^-49 for any pair among 2^40 pages. A lookup costs one hash over the tokens of a page.
 //
-// A page may leave the index before the pages that follow it. Those stay: their digests still name
-// their contents, and a walk reaches them again once the page before is inserted anew.
+// A page may be removed before the pages that follow it. Those stay indexed: their digests still
+// describe their contents, and lookups reach them again once the missing page is inserted anew.
 class PrefixIndex {
  public:
-  // Fewer digest bits make collisions common, for tests.
+  // Fewer digest bits make collisions frequent, for tests.
   PrefixIndex(int64_t num_pages, int64_t page_size, std::array<uint64_t, 2> hash_key,
               int digest_bits = 128);
 
   Digest root(std::string_view salt) const;
-  // The key refers to `page_tokens`, which must outlive it.
+  // The key points to `page_tokens`, which must outlive it.
   PageKey key(const Digest& parent, std::span<const int32_t> page_tokens) const;
   std::optional<PageId> find(const PageKey& key) const;
   // Refuses a page that is indexed with other contents.
@@ -49,7 +51,7 @@ class PrefixIndex {
   void remove(PageId page);
   void clear();
   int64_t size() const { return static_cast<int64_t>(pages_.size()); }
-  void check() const;  // refuses if the table and the entries disagree; walks everything
+  void check() const;  // refuses if table and entries disagree; walks everything
 
  private:
   struct Hasher {

@@ -1,4 +1,4 @@
-// The rounds of SipHash-2-4: two for a word of input, four for each half of the output.
+// The rounds of SipHash-2-4: two per word of input, four per half of the output.
 // SPDX-License-Identifier: MIT
 #include "cache/siphash.h"
 
@@ -7,8 +7,8 @@
 namespace tessera::cache {
 namespace {
 
-// Written as shifts so that the result does not depend on the machine's byte order; compilers
-// make one load of it.
+// Shifts make the result independent of the machine's byte order; compilers turn them into one
+// load.
 uint64_t little_endian(const std::byte* bytes) {
   uint64_t word = 0;
   for (int i = 0; i < 8; ++i) word |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);

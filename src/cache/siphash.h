@@ -1,4 +1,5 @@
-// SipHash-2-4 with 128 bits of output: a keyed hash nobody can aim at without the key.
+// SipHash-2-4 with 128 bits of output: a keyed hash whose collisions cannot be constructed without
+// the key.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,7 +17,7 @@ struct Digest {
 };
 
 // After Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), and its 128-bit variant.
-// Bytes may be added in pieces of any length; only their concatenation counts.
+// Bytes may be added in pieces of any length; the result depends on their concatenation alone.
 class SipHash {
  public:
   explicit SipHash(const std::array<uint64_t, 2>& key);
@@ -28,7 +29,7 @@ class SipHash {
   void compress(uint64_t word);
 
   std::array<uint64_t, 4> v_;
-  uint64_t word_ = 0;  // the bytes that do not fill a word yet, lowest first
+  uint64_t word_ = 0;  // bytes that do not fill a word yet, lowest first
   uint64_t num_bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Which beams live on, which are finished, and when the search may stop.
+// Which beams live on, which are finished, and when the search stops.
 // SPDX-License-Identifier: MIT
 #include "engine/beam_search.h"
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/sampling/sampler.h"
+#include "engine/sampling/sample.h"
 
 namespace tessera::engine {
 namespace {
@@ -54,7 +54,7 @@ void BeamSearch::best_tokens(std::span<const float> logits, std::vector<BeamToke
   };
   const double total = log_sum_exp(logits);
   const int64_t most = num_candidates();
-  best.clear();  // a heap whose front is the worst of the best so far
+  best.clear();  // a heap whose front is the worst candidate kept so far
   for (int32_t token = 0; token < std::ssize(logits); ++token) {
     if (!may_stop && is_stop(token)) continue;
     const BeamToken next{token, static_cast<double>(logits[static_cast<size_t>(token)]) - total};
@@ -81,8 +81,8 @@ void BeamSearch::finish(Beam beam, bool is_ended) {
   if (std::ssize(finished_) > settings_.num_results) finished_.pop_back();
 }
 
-// A beam's sum only falls. Where length is rewarded the most a beam can hope for is its present sum
-// over the full length, otherwise over one token more.
+// A beam's summed logprob can only fall. So the best score it can still reach is that of its
+// present sum at the full length if the penalty rewards length, and at one more token otherwise.
 void BeamSearch::stop_if_settled() {
   if (live_.empty() || std::ssize(finished_) < settings_.num_results) return;
   const int64_t length =

@@ -1,4 +1,4 @@
-// Beam search as bookkeeping: candidates in, the next beams and their parents out. No model here.
+// Beam search without a model: candidates in, the next beams and their parents out.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,26 +11,26 @@
 namespace tessera::engine {
 
 struct Beam {
-  std::vector<OutputToken> tokens;  // generated ones
-  double logprob = 0.0;             // their sum
+  std::vector<OutputToken> tokens;  // generated so far
+  double logprob = 0.0;             // the sum of their logprobs
 };
 
 struct FinishedBeam {
   Beam beam;
   double score = 0.0;     // logprob / length^length_penalty
-  bool is_ended = false;  // by a stop token, which is its last; else by the length
+  bool is_ended = false;  // by a stop token, which is its last; otherwise by the length
 };
 
 struct BeamToken {
   int32_t token = 0;
-  double logprob = 0.0;  // natural, of the model's own distribution
+  double logprob = 0.0;  // natural logarithm, under the model's own distribution
 };
 
 struct BeamSettings {
   int32_t width = 1;
   int32_t num_results = 1;
   double length_penalty = 1.0;
-  int64_t min_new_tokens = 0;  // no stop token before it
+  int64_t min_new_tokens = 0;  // no stop token before this many
   int64_t max_new_tokens = 1;
   std::vector<int32_t> stop_tokens = {};
 };
@@ -39,22 +39,23 @@ class BeamSearch {
  public:
   explicit BeamSearch(const BeamSettings& settings);
 
-  // Best first; at the start one beam with no tokens.
+  // Best first. A search starts with one beam that has no tokens.
   const std::vector<Beam>& live() const { return live_; }
-  // How many of a beam's tokens advance wants: enough that stop tokens cannot crowd out the rest.
+  // How many candidates advance needs per beam: enough for all beams to live on even if every stop
+  // token is among the best.
   int64_t num_candidates() const;
-  // The best tokens of a row of logits, ties by id, without those that may not come yet.
+  // The best tokens of a row of logits, ties by id; stop tokens are left out before min_new_tokens.
   void best_tokens(std::span<const float> logits, std::vector<BeamToken>& best) const;
 
-  // One step: candidates[i] are the best tokens after live()[i]. Beams that end with a stop token
-  // among the `width` best go to the finished ones; the best others live on. Returns each live
-  // beam's parent. Ties go to the better parent, then to the smaller id. tops[i], where given, are
-  // the alternatives to report beside a token after live()[i].
+  // One step. candidates[i] are the best tokens after live()[i]. Of the `width` best extensions,
+  // those that end with a stop token become finished; the best of the others live on. Returns each
+  // live beam's parent. Ties go to the better parent, then to the smaller token id. tops[i], if
+  // given, are the alternatives to report with a token after live()[i].
   std::span<const int32_t> advance(std::span<const std::vector<BeamToken>> candidates,
                                    std::span<const std::vector<TokenLogprob>> tops = {});
-  // No beam that lives can come to a better score than the results there are.
+  // No live beam can still beat the results.
   bool is_done() const { return live_.empty(); }
-  // At most num_results, best first; of equals the one that ended first.
+  // At most num_results, best first; of equal scores the one that finished first.
   const std::vector<FinishedBeam>& results() const { return finished_; }
 
  private:

@@ -1,19 +1,19 @@
-// Construction, submit, cancel, and the step as four calls.
+// Requests in, steps, outputs; and what happens when a step fails.
 // SPDX-License-Identifier: MIT
 #include "engine/engine_impl.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <random>
 
 #include "core/text.h"
-#include "engine/fill_options.h"
-#include "engine/kv_size.h"
-#include "engine/memory_check.h"
+#include "engine/validate.h"
 #include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
 
-namespace tessera::engine {
+namespace tessera {
+namespace engine {
 namespace {
 
 uint64_t random_word() {
@@ -21,48 +21,36 @@ uint64_t random_word() {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
-// Where the model is on the host, so are its logits.
-size_t host_logit_bytes(const model::Llama& model) {
-  if (model.device().is_cpu()) return 0;
-  return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
-}
-
-// What operations on a GPU may want beside their arguments. On the CPU none wants any.
-std::unique_ptr<Workspace> make_workspace(const model::ModelConfig& config,
-                                          const EngineOptions& options) {
-  if (options.device.is_cpu()) return nullptr;
-  return std::make_unique<Workspace>(options.device, workspace_bytes(config, options));
+std::vector<int32_t> all_stop_tokens(const Request& request,
+                                     const std::vector<int32_t>& eos_tokens) {
+  std::vector<int32_t> tokens = request.stop_tokens;
+  if (!request.ignores_eos) tokens.insert(tokens.end(), eos_tokens.begin(), eos_tokens.end());
+  std::ranges::sort(tokens);
+  const auto repeated = std::ranges::unique(tokens);
+  tokens.erase(repeated.begin(), repeated.end());
+  return tokens;
 }
 
 }  // namespace
 
-EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights weights,
-                       std::optional<Tokenizer> tokenizer, const EngineOptions& options)
-    : options_(fill_options(options, config)),
+EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> tokenizer,
+                       const EngineOptions& options)
+    : options_(options),
       tokenizer_(std::move(tokenizer)),
-      model_(config, std::move(weights), options_.dtype, options_.device, limits_of(options_),
-             communicator_),
-      workspace_(make_workspace(config, options_)),
-      kv_(config, model_.num_kv_heads(), choose_kv(config, options_, free_memory(options_.device)),
-          options_.device),
-      cache_({.num_pages = kv_.num_pages(),
-              .page_size = options_.page_size,
-              .use_prefix_index = options_.use_prefix_cache,
-              .hash_key = {random_word(), random_word()},
-              .num_tails = model::has_tails(options_.kv_type) ? options_.max_batch : 0}),
-      buffers_(limits_of(options_), options_.device),
-      host_logits_(options_.device, host_logit_bytes(model_)),
+      runner_(std::move(runner)),
+      scheduler_(options_, runner_->num_pages()),
+      sampler_(vocab(), options_.max_batch),
+      requests_(scheduler_, this->tokenizer()),
       seed_key_(random_word()),
-      results_(static_cast<size_t>(options_.max_batch)),
       watchdog_(*options_.step_timeout_s) {
-  if (tokenizer_ && tokenizer_->num_ids() > config.vocab) {
+  if (tokenizer_ && tokenizer_->num_ids() > vocab()) {
     fail(concat("engine: the tokenizer has ids up to ", tokenizer_->num_ids() - 1,
-                "; the model's vocabulary ends at ", config.vocab - 1,
-                ": they do not belong together"));
+                "; the model's vocabulary ends at ", vocab() - 1, ": they do not belong together"));
   }
 }
 
-// A counter under a key of this process: no two requests share a stream, and nobody can guess one.
+// A counter encrypted with a key of this process: no two requests get the same seed, and nobody
+// can guess the next one.
 uint64_t EngineImpl::draw_seed() {
   const uint64_t number = num_seeds_++;
   const uint64_t high = random_bits(seed_key_, number, 0);
@@ -72,46 +60,20 @@ uint64_t EngineImpl::draw_seed() {
 std::optional<RequestId> EngineImpl::submit(Request request) {
   if (is_dead_) fail(concat("engine: it takes no requests since a step failed: ", death_));
   Capacity capacity = capacity_of(options_, vocab(), tokenizer_.has_value());
-  capacity.num_pages = kv_.num_pages();
+  capacity.num_pages = runner_->num_pages();
   check_request(request, capacity);
   auto active = std::make_unique<ActiveRequest>();
-  for (const int32_t token : request.stop_tokens) active->stop_tokens.push_back(token);
-  if (!request.ignores_eos) {
-    for (const int32_t token : model_.config().eos_tokens) active->stop_tokens.push_back(token);
-  }
-  std::ranges::sort(active->stop_tokens);
-  const auto repeated = std::ranges::unique(active->stop_tokens);
-  active->stop_tokens.erase(repeated.begin(), repeated.end());
+  active->stop_tokens = all_stop_tokens(request, runner_->config().eos_tokens);
   if (request.min_new_tokens > 0 && std::ssize(active->stop_tokens) >= vocab()) {
     const FieldNames& names = options_.field_names;
     fail(concat(names.prefix("request"), names("min_new_tokens"), " is ", request.min_new_tokens,
                 ", but every token of the vocabulary is a stop token"));
   }
-  const auto num_new = std::ranges::count_if(
-      waiting_, [](const Sequence* sequence) { return !sequence->request->was_started; });
-  if (num_new >= options_.max_queue) return std::nullopt;
-
-  active->id = ++last_id_;
+  if (scheduler_.num_waiting_to_start() >= options_.max_queue) return std::nullopt;
   active->seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
   active->max_new_tokens = clipped_new_tokens(request, options_.max_context);
-  active->is_finished.assign(static_cast<size_t>(request.num_outputs), false);
   active->request = std::move(request);
-  Sequence& sequence = add_sequence(*active, 0);
-  sequence.tokens = active->request.prompt;
-  sequence.num_rows = std::max(active->request.num_outputs, active->request.beam_width);
-  const auto place = requests_.emplace(active->id, std::move(active)).first;
-  try {
-    enqueue(sequence);
-  } catch (...) {  // out of memory: a request in no queue would never end
-    requests_.erase(place);
-    throw;
-  }
-  return last_id_;
-}
-
-void EngineImpl::cancel(RequestId request) {
-  const auto found = requests_.find(request);
-  if (found != requests_.end()) found->second->is_cancelled = true;
+  return requests_.add(std::move(active));
 }
 
 void EngineImpl::enter(StepStage stage) {
@@ -120,24 +82,136 @@ void EngineImpl::enter(StepStage stage) {
   if (stage_hook_) stage_hook_(stage);
 }
 
+void EngineImpl::run_step() {
+  enter(StepStage::plan);
+  requests_.end_cancelled_and_late(options_.now);  // first: it frees their pages
+  const Plan plan = scheduler_.plan();
+
+  enter(StepStage::assemble);
+  std::span<const float> logits;
+  if (scheduler_.assemble(plan, step_, rows_)) {
+    ++num_steps_;
+    watchdog_.set_batch(std::ssize(rows_), std::ssize(step_.batch.tokens));
+    enter(StepStage::forward);
+    runner_->launch(step_);
+    logits = runner_->wait();
+  }
+
+  enter(StepStage::sample);
+  const std::span<RowResult> results = sampler_.sample(rows_, logits);
+
+  enter(StepStage::commit);
+  requests_.commit(rows_, results);
+  runner_->copy_tails(scheduler_.take_tail_copies());
+}
+
 std::vector<SequenceOutput> EngineImpl::step() {
-  const StepEnd end{*this};
-  if (is_dead_) return end_all();  // of requests that there was no memory to end before
+  struct EndOfWatch {  // however the step ends
+    EngineImpl& engine;
+    ~EndOfWatch() { engine.watchdog_.enter(engine.stage_ = StepStage::idle); }
+  };
+  const EndOfWatch end{*this};
+  if (is_dead_) {  // memory may have run out before all requests were ended
+    requests_.fail_all(death_);
+    return take_outputs();
+  }
   try {
-    enter(StepStage::plan);
-    const Plan next = plan_step();
-    const std::span<const float> logits = forward(next);
-    enter(StepStage::sample);
-    sample(logits);
-    enter(StepStage::commit);
-    return commit();
+    run_step();
   } catch (const DeviceFault& fault) {
-    return fail_step(fault.what(), true);
+    fail_step(fault.what(), Failure::device_fault);
   } catch (const std::bad_alloc&) {
-    return fail_step("out of memory in a step of the engine", false);
+    fail_step("out of memory in a step of the engine", Failure::error);
   } catch (const std::exception& error) {
-    return fail_step(error.what(), false);
+    fail_step(error.what(), Failure::error);
+  }
+  return take_outputs();
+}
+
+std::vector<SequenceOutput> EngineImpl::take_outputs() {
+  rows_.clear();  // they refer to sequences that are about to be freed
+  return requests_.take_outputs();
+}
+
+// In the stages forward and sample, queues and pages do not change and only pages of the batch are
+// written: after its requests have ended the engine can go on. In the other stages the failure may
+// have come between two changes that belong together, so the engine is dead. It counts as dead
+// while this function runs, because this function may run out of memory as well.
+void EngineImpl::fail_step(std::string_view why, Failure failure) {
+  const bool has_sound_pages = stage_ == StepStage::forward || stage_ == StepStage::sample;
+  if (!has_sound_pages) scheduler_.abandon_pages();
+  is_dead_ = true;
+  death_ = why;
+  if (failure == Failure::device_fault || !has_sound_pages) return requests_.fail_all(death_);
+  try {
+    runner_->drain();  // kernels may still read what the next step writes
+  } catch (const DeviceFault& fault) {
+    death_ = fault.what();
+    return requests_.fail_all(death_);
+  }
+  requests_.fail(rows_, death_);
+  is_dead_ = false;
+}
+
+EngineMetrics EngineImpl::metrics() const {
+  EngineMetrics metrics;
+  metrics.is_dead = is_dead_;
+  metrics.num_steps = num_steps_;
+  scheduler_.add_metrics(metrics);
+  requests_.add_metrics(metrics);
+  runner_->add_metrics(metrics);
+  return metrics;
+}
+
+}  // namespace engine
+
+std::string_view name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::none: return "none";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::deadline: return "deadline";
+    case FinishReason::error: return "error";
+  }
+  return "unknown";
+}
+
+namespace {
+
+void join(SequenceOutput& whole, SequenceOutput&& part) {
+  whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(part.tokens.begin()),
+                      std::make_move_iterator(part.tokens.end()));
+  whole.text += part.text;
+  whole.finish = part.finish;
+  whole.error = std::move(part.error);
+  whole.score = part.score;
+  if (part.num_prompt_tokens > 0) {
+    whole.num_prompt_tokens = part.num_prompt_tokens;
+    whole.num_cached_tokens = part.num_cached_tokens;
+    whole.prompt_logprobs = std::move(part.prompt_logprobs);
   }
 }
 
-}  // namespace tessera::engine
+}  // namespace
+
+std::vector<SequenceOutput> run_to_end(Engine& engine, Request request) {
+  const auto num_outputs = static_cast<size_t>(request.num_outputs);
+  const std::optional<RequestId> id = engine.submit(std::move(request));
+  expects(id.has_value(), "run_to_end: the engine's queue is full; raise max_queue");
+  std::vector<SequenceOutput> outputs(num_outputs);
+  for (size_t i = 0; i < num_outputs; ++i) {
+    outputs[i].request = *id;
+    outputs[i].index = static_cast<int32_t>(i);
+  }
+  size_t num_finished = 0;
+  while (num_finished < num_outputs) {
+    for (SequenceOutput& part : engine.step()) {
+      if (part.request != *id) continue;  // of a request submitted before
+      num_finished += part.finish != FinishReason::none ? 1 : 0;
+      join(outputs[static_cast<size_t>(part.index)], std::move(part));
+    }
+  }
+  return outputs;
+}
+
+}  // namespace tessera

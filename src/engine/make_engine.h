@@ -1,6 +1,5 @@
-// How an engine is made: from a folder in two steps, the weights in the second; or over weights
-// that are in memory already, for tests and for benches with random ones. And on which device a
-// model can run.
+// How an engine is made: from a folder, whose weights are read last, or from weights that are in
+// memory already (tests, and benches with random ones). And which device a model can run on.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,38 +8,42 @@
 #include <optional>
 #include <string>
 
+#include "dist/communicator.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::engine {
 
-// Refuses a device that is not there, or that lacks a kernel the model needs, naming it.
+// Refuses a device that does not exist, or that lacks a kernel the model needs, naming it.
 void check_device(const model::ModelConfig& config, const EngineOptions& options);
-// The first GPU, if there is one and it has kernels for all that the model needs in these types;
-// else the CPU, and why a GPU or driver that is there is not used. What options.device says does
-// not count.
+// The first GPU if it has kernels for everything the model needs in these types; otherwise the CPU,
+// and why the GPU or its driver is not used. Ignores options.device.
 struct DeviceChoice {
   Device device;
   std::string why_no_gpu = {};
 };
 DeviceChoice choose_device(const model::ModelConfig& config, const EngineOptions& options);
 
-// A model folder of which everything but the weights has been read and checked.
+// A model folder with everything but the weights read and checked.
 struct OpenModel {
   std::filesystem::path folder;
   model::ModelConfig config;
   EngineOptions options;  // with every default filled in
   Tokenizer tokenizer;
 };
-// Refuses options, a device, a config or a tokenizer that make no engine.
+// Refuses unusable options, device, config or tokenizer.
 OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig config,
                      const EngineOptions& options);
-// Refuses with OutOfMemory what does not fit into free memory, before weights are read.
-std::unique_ptr<Engine> load(OpenModel opened);
+// Throws OutOfMemory if the model does not fit into free memory, before any weight is read. The
+// communicator says which rank's share of the weights to read.
+std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicator> communicator =
+                                                   std::make_unique<dist::LocalCommunicator>());
 
-std::unique_ptr<Engine> make_engine(const model::ModelConfig& config, model::LlamaWeights weights,
-                                    std::optional<Tokenizer> tokenizer,
-                                    const EngineOptions& options);
+// `weights` are the share of the communicator's rank.
+std::unique_ptr<Engine> make_engine(
+    const model::ModelConfig& config, model::LlamaWeights weights,
+    std::optional<Tokenizer> tokenizer, const EngineOptions& options,
+    std::unique_ptr<dist::Communicator> communicator = std::make_unique<dist::LocalCommunicator>());
 
 }  // namespace tessera::engine

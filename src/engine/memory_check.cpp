@@ -1,23 +1,95 @@
-// Needs against what is free.
+// Free memory, what an engine needs of it, and how many pages the KV cache gets.
 // SPDX-License-Identifier: MIT
 #include "engine/memory_check.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/text.h"
-#include "engine/fill_options.h"
-#include "engine/kv_size.h"
+#include "engine/validate.h"
 #include "model/memory_needs.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
 namespace {
 
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+std::optional<int64_t> read_number(const char* path) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  if (file >> value) return value;
+  return std::nullopt;  // no such file, or "max"
+}
+
+int64_t available_on_machine() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  int64_t kibibytes = 0;
+  while (file >> key >> kibibytes) {
+    std::getline(file, unit);
+    if (key == "MemAvailable:") return kibibytes * 1024;
+  }
+  return kNoLimit;
+}
+
+// A line of memory.stat, such as "active_file 4096".
+int64_t read_statistic(std::string_view wanted) {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  std::string key;
+  int64_t value = 0;
+  while (file >> key >> value) {
+    if (key == wanted) return value;
+  }
+  return 0;
+}
+
+int64_t left_in_container() {
+  const auto limit = read_number("/sys/fs/cgroup/memory.max");
+  const auto used = read_number("/sys/fs/cgroup/memory.current");
+  if (!limit || !used) return kNoLimit;
+  // The page cache of files counts as used, but the kernel frees it on demand.
+  const int64_t files = read_statistic("active_file") + read_statistic("inactive_file");
+  return std::max<int64_t>(0, *limit - *used + files);
+}
+
+int64_t left_to_process() {
+  struct rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNoLimit;
+  const int64_t used = read_number("/proc/self/statm").value_or(0) * sysconf(_SC_PAGESIZE);
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - used);
+}
+
+[[noreturn]] void refuse_one_context(const KvNeeds& needs, int64_t context_bytes, int64_t bytes) {
+  const FieldNames& names = needs.names;
+  const std::string who = names.prefix("engine");
+  const int64_t longest = bytes / needs.page_bytes * needs.page_size;
+  const std::string fits =
+      longest > 0 ? concat("lower ", names("max_context"), " to ", longest, " or less, or ")
+                  : std::string();
+  const std::string need = concat(who, "a context of ", needs.max_context, " tokens needs ",
+                                  context_bytes, " bytes of KV cache; ");
+  if (needs.kv_bytes > 0) {
+    fail(concat(need, names("kv_bytes"), " is ", needs.kv_bytes, ": ", fits, "raise ",
+                names("kv_bytes")));
+  }
+  throw OutOfMemory(concat(need, needs.free_bytes, " bytes are free beside the model, of which ",
+                           needs.default_percent, " % are taken by default: ", fits, "set ",
+                           names("kv_bytes")));
+}
+
 model::WeightFormat format_of(const EngineOptions& options) {
   return options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain;
 }
 
-// Ways to need less, those that the options leave open.
+// How to need less memory; only what the options have not done already.
 std::string remedy(const EngineOptions& options) {
   const FieldNames& names = options.field_names;
   std::string text = concat("lower ", names("max_context"));
@@ -28,9 +100,35 @@ std::string remedy(const EngineOptions& options) {
 
 }  // namespace
 
-int64_t workspace_bytes(const model::ModelConfig& config, const EngineOptions& options) {
+int64_t num_kv_pages(const KvNeeds& needs) {
+  const int64_t context_pages = (needs.max_context + needs.page_size - 1) / needs.page_size;
+  const int64_t context_bytes = context_pages * needs.page_bytes;
+  // A slot is page * page_size + row, in 32 bits.
+  const int64_t most_pages = std::numeric_limits<int32_t>::max() / needs.page_size;
+  const int64_t bytes =
+      needs.kv_bytes > 0 ? needs.kv_bytes : needs.free_bytes / 100 * needs.default_percent;
+  if (bytes < context_bytes || most_pages < context_pages) {
+    refuse_one_context(needs, context_bytes, bytes);
+  }
+  if (needs.kv_bytes > needs.free_bytes) {
+    throw OutOfMemory(concat(needs.names.prefix("engine"), needs.names("kv_bytes"), " is ",
+                             needs.kv_bytes, "; ", needs.free_bytes,
+                             " bytes are free beside the model: lower it"));
+  }
+  const int64_t num_pages = std::min(bytes / needs.page_bytes, most_pages);
+  return needs.kv_bytes > 0 ? num_pages : std::min(num_pages, context_pages * needs.max_batch);
+}
+
+int64_t free_memory(Device device) {
+  if (device.is_cpu()) {
+    return std::min({available_on_machine(), left_in_container(), left_to_process()});
+  }
+  return free_device_bytes(device);
+}
+
+int64_t kernel_scratch_bytes(const model::ModelConfig& config, const EngineOptions& options) {
   if (options.device.is_cpu()) return 0;
-  // Attention over a cache that is cut into splits leaves a partial result of every head in each.
+  // Decode attention splits long sequences; every split stores partial sums for each head.
   constexpr int64_t kMostSplits = 64;
   constexpr int64_t kLeastBytes = int64_t{32} << 20;
   const int64_t partial_bytes = options.max_batch * config.num_heads * (config.head_dim + 2) *
@@ -44,9 +142,9 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
   MemoryNeeds needs;
   needs.weights = model::weight_bytes(config, options.dtype, format_of(options));
   needs.activations = model::activation_bytes(config, options.dtype, limits) + batch +
-                      workspace_bytes(config, options);
+                      kernel_scratch_bytes(config, options);
   if (options.device.is_cpu()) {
-    needs.activations += batch;  // the staging memory is the host's as well
+    needs.activations += batch;  // the staging copy is in the same memory
   } else {
     needs.host = model::largest_weight_bytes(config, options.dtype, format_of(options)) + batch +
                  storage_bytes(DType::f32, limits.logits * config.vocab);

@@ -45,7 +45,7 @@ int64_t num_logits_of(const PlanEntry& entry, int64_t start, int64_t num_tokens)
 // The longest chunk from `start` within the budget; tokens before first_logit cost no logits.
 int64_t chunk_within(const PlanEntry& entry, int64_t start, const Budget& budget) {
   const int64_t free_tokens = std::max<int64_t>(0, entry.first_logit - start);
-  // Behind the prompt there is a chunk of one.
+  // After the prompt a chunk is one token.
   const int64_t most = std::min(entry.num_known, std::max(entry.num_prompt, start + 1)) - start;
   return std::max<int64_t>(0, std::min({most, budget.tokens, budget.logits + free_tokens}));
 }
@@ -81,7 +81,7 @@ std::vector<int64_t> share_tokens(std::span<const PlanEntry> running,
   return tokens;
 }
 
-// Pages an entry takes for `num_tokens`, if `copies` says whether its last page is shared.
+// Pages an entry takes for `num_tokens`; `copies` says whether its last page is shared.
 int64_t pages_for(const PlanEntry& entry, int64_t num_tokens, bool copies, int64_t page_size) {
   if (num_tokens == 0) return 0;
   if (entry.num_beams > 0) return entry.num_beam_pages;
@@ -89,7 +89,7 @@ int64_t pages_for(const PlanEntry& entry, int64_t num_tokens, bool copies, int64
          static_cast<int64_t>(entry.pages.size()) + (copies ? 1 : 0);
 }
 
-// Gives pages in order when there are not enough for all, with exact counts of who holds what.
+// Gives out pages in order when there are not enough for all. Counts exactly who holds which page.
 class Shortage {
  public:
   Shortage(std::span<const PlanEntry> running, const PlanLimits& limits)
@@ -103,7 +103,7 @@ class Shortage {
     }
   }
 
-  // Cuts `tokens` to what has pages; returns who must be preempted for it.
+  // Cuts `tokens` to what there are pages for. Returns the entries that must be preempted.
   std::vector<int64_t> resolve(std::span<const int64_t> order, std::vector<int64_t>& tokens) {
     std::vector<int64_t> preempted;
     size_t end = order.size();
@@ -160,7 +160,7 @@ class Shortage {
   std::vector<int32_t> holds_;  // [pages], by running entries
 };
 
-// Pages left for newcomers: what this step does not take and prompts under way will not need.
+// Pages left for newcomers: neither taken by this step nor needed later by running prompts.
 int64_t pages_to_spare(std::span<const PlanEntry> running, std::span<const int64_t> tokens,
                        const PlanLimits& limits) {
   int64_t spare = limits.num_available_pages;
@@ -184,7 +184,7 @@ std::vector<PlannedChunk> admit(std::span<const PlanEntry> waiting, int64_t num_
     const int64_t pages = entry.num_idle_cached_pages +
                           num_pages_of(entry.num_known, limits.page_size) -
                           entry.num_cached / limits.page_size;
-    // A page more for the first step of each of its rows, unless it has the pool to itself.
+    // One more page for the first decode of each row, unless the entry has the pool to itself.
     const int64_t margin = num_rows == 0 ? 0 : entry.num_rows;
     if (pages + margin > spare_pages) break;
     admitted.push_back({index, count});
@@ -218,7 +218,7 @@ Plan plan(std::span<const PlanEntry> running, std::span<const PlanEntry> waiting
   const std::vector<int64_t> order = in_order(running);
   std::vector<int64_t> tokens = share_tokens(running, order, budget);
 
-  int64_t wanted_pages = 0;  // an upper bound: siblings that share a page each count a copy of it
+  int64_t wanted_pages = 0;  // an upper bound: siblings that share a page all count a copy of it
   int64_t num_rows = 0;
   for (size_t i = 0; i < running.size(); ++i) {
     wanted_pages += pages_for(running[i], tokens[i], running[i].copies_last_page, limits.page_size);

@@ -1,4 +1,4 @@
-// The thread that watches steps, and its last words.
+// The thread that watches steps, and the message it leaves.
 // SPDX-License-Identifier: MIT
 #include "engine/watchdog.h"
 
@@ -16,8 +16,8 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// Often enough that a step ends within a quarter more than its limit, and once a second at least.
-Seconds time_between_looks(double limit_s) { return Seconds(std::min(1.0, limit_s / 4)); }
+// At least once a second, and often enough that a step overruns its limit by a quarter at most.
+Seconds time_between_checks(double limit_s) { return Seconds(std::min(1.0, limit_s / 4)); }
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void Watchdog::set_batch(int64_t num_rows, int64_t num_tokens) {
 
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, time_between_looks(limit_s_), [this] { return is_stopped_; })) {
+  while (!stopped_.wait_for(lock, time_between_checks(limit_s_), [this] { return is_stopped_; })) {
     const Clock::duration began = began_;
     if (began == Clock::duration::zero()) continue;
     const double seconds = Seconds(Clock::now().time_since_epoch() - began).count();
@@ -80,7 +80,7 @@ void Watchdog::end_process(double seconds) const {
                                   " tokens in the batch; last kernels launched: ", last_launches(),
                                   "; the process ends with status ", kStepTimeoutStatus, "\n");
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) {
-    // There is nobody left to tell; the status says it.
+    // Nothing can be done about it; the exit status still tells.
   }
   _exit(kStepTimeoutStatus);
 }

@@ -1,4 +1,4 @@
-// Ends the process when a step takes too long, and says where it was.
+// Ends the process when a step takes too long, and says where the step was.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace tessera::engine {
 
-// Where a step is. `assemble` moves pages and fills the batch, `forward` runs the model.
+// Where a step is: `assemble` takes pages and fills the batch, `forward` runs the model.
 enum class StepStage : uint8_t { idle, plan, assemble, forward, sample, commit };
 std::string_view name(StepStage stage);
 
-// A kernel that never ends keeps the step's thread in the driver, where nothing can wake it, and
-// the device with it: only the end of the process frees both. So a thread of its own looks at the
-// step from time to time, writes the stage, the batch and the last launches to stderr and ends the
-// process with status kStepTimeoutStatus, without running destructors, which would wait for the
-// device. Nothing is watched between steps.
+// A kernel that never ends blocks the step's thread inside the driver, where nothing can wake it:
+// only the end of the process frees thread and device. So a second thread checks the step at
+// intervals. If it has overrun, the thread writes the stage, the batch and the last launches to
+// stderr and ends the process with status kStepTimeoutStatus, without running destructors, which
+// would wait for the device. Between steps nothing is watched.
 class Watchdog {
  public:
   explicit Watchdog(double limit_s);  // 0: no thread, no limit
@@ -38,7 +38,7 @@ class Watchdog {
   [[noreturn]] void end_process(double seconds) const;
 
   double limit_s_;
-  std::atomic<Clock::duration> began_{Clock::duration::zero()};  // of the step; zero: none
+  std::atomic<Clock::duration> began_{Clock::duration::zero()};  // zero: no step is running
   std::atomic<StepStage> stage_{StepStage::idle};
   std::atomic<int64_t> num_rows_{0};
   std::atomic<int64_t> num_tokens_{0};

@@ -1,8 +1,9 @@
-// Batches from the host to the device: checked, packed, and copied in one go.
+// Batches from the host to the device: checked, laid out by size class, and copied in one go.
 // SPDX-License-Identifier: MIT
 #include "model/batch.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/text.h"
 #include "model/chunk_plan.h"
@@ -73,7 +74,8 @@ void check_rows(const HostBatch& host) {
 void check_host(const HostBatch& host, const BatchLimits& limits) {
   check_limit("num_tokens", host.tokens.size(), limits.tokens);
   check_limit("batch", host.seq_lens.size(), limits.batch);
-  check_limit("num_logits", host.logit_rows.size(), limits.logits);
+  check_limit("num_logits", host.logit_rows.size(),
+              std::min(limits.logits, static_cast<int64_t>(host.tokens.size())));
   if (host.max_pages < 0) fail(concat("Batch: max_pages is ", host.max_pages));
   check_limit("max_pages", static_cast<size_t>(host.max_pages), limits.max_pages);
   check_count("positions", host.positions.size(), host.tokens.size());
@@ -89,7 +91,22 @@ void check_host(const HostBatch& host, const BatchLimits& limits) {
   check_count("tails", host.tails.size(), has_tails(limits.kv_type) ? host.seq_lens.size() : 0);
 }
 
+// Table rows get wider by powers of two: a sequence that grows changes class once per doubling, and
+// at most twice the entries in use are copied.
+SizeClass class_of(const HostBatch& host, const BatchLimits& limits) {
+  const auto width = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(host.max_pages)));
+  return {.tokens = round_up_to_class(std::ssize(host.tokens), limits.tokens),
+          .batch = round_up_to_class(std::ssize(host.seq_lens), limits.batch),
+          .table_width = std::min(width, limits.max_pages)};
+}
+
 }  // namespace
+
+int64_t round_up_to_class(int64_t count, int64_t limit) {
+  if (count <= 8) return std::min(count, limit);
+  const auto unit = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count - 1)) / 4);
+  return std::min((count + unit - 1) / unit * unit, limit);
+}
 
 void HostBatch::clear() {
   for (std::vector<int32_t>* values :
@@ -108,46 +125,80 @@ BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device) : limits_(l
   check_limits(limits);
   memory_ = Tensor(DType::i32, {capacity(limits)}, device);
   staging_ = HostBuffer(device, static_cast<size_t>(memory_.size_bytes()));
+  // Gaps between parts are copied too, so they must hold defined values.
+  std::fill_n(staging_.as<int32_t>(), capacity(limits), 0);
 }
 
-TensorView BatchBuffers::stage(std::span<const int32_t> values,
+TensorView BatchBuffers::stage(std::span<const int32_t> values, int64_t room,
                                std::initializer_list<int64_t> shape) {
   std::ranges::copy(values, staging_.as<int32_t>() + used_);
   void* data = memory_.view().as<int32_t>() + used_;
-  used_ += align_up(static_cast<int64_t>(values.size()));
+  used_ += align_up(room);
   return TensorView::contiguous(data, DType::i32, shape, memory_.view().device);
 }
 
-void BatchBuffers::stage_chunks(const HostBatch& host, Batch& batch) {
-  const auto list = [&](const std::vector<int32_t>& values) {
-    return stage(values, {static_cast<int64_t>(values.size())});
+TensorView BatchBuffers::stage_list(const std::vector<int32_t>& values, int64_t room) {
+  return stage(values, room, {static_cast<int64_t>(values.size())});
+}
+
+TensorView BatchBuffers::stage_table(const HostBatch& host, const SizeClass& size) {
+  const auto batch = static_cast<int64_t>(host.seq_lens.size());
+  int32_t* rows = staging_.as<int32_t>() + used_;
+  for (int64_t s = 0; s < batch; ++s) {
+    std::copy_n(host.page_table.data() + s * host.max_pages, host.max_pages,
+                rows + s * size.table_width);
+  }
+  TensorView table = stage({}, size.batch * size.table_width, {batch, host.max_pages});
+  table.strides[0] = size.table_width;
+  return table;
+}
+
+void BatchBuffers::stage_chunk_starts(const HostBatch& host, Batch& batch) {
+  const auto first = static_cast<size_t>(host.num_decodes);
+  const auto starts = std::span<const int32_t>(host.query_starts).subspan(first);
+  int32_t* staged = staging_.as<int32_t>() + used_;
+  batch.chunk_starts =
+      stage(starts, batch.size_class.batch + 1, {static_cast<int64_t>(starts.size())});
+  for (size_t i = 0; i < starts.size(); ++i) staged[i] -= static_cast<int32_t>(host.num_decodes);
+}
+
+void BatchBuffers::stage_tails(const HostBatch& host, Batch& batch) {
+  const SizeClass& size = batch.size_class;
+  const int64_t most_chunks = std::min(size.batch, size.tokens);
+  batch.tails = stage_list(host.tails, size.batch);
+  batch.tail_lens = stage_list(plan_.tail_lens, most_chunks);
+  batch.exact_starts = stage_list(plan_.exact_starts, most_chunks);
+  batch.exact_slots = stage_list(plan_.exact_slots, size.tokens);
+  int32_t* slots = staging_.as<int32_t>() + used_;
+  batch.tail_slots = stage_list(host.positions, size.tokens);
+  for (size_t s = 0; s < host.tails.size(); ++s) {
+    for (int32_t token = host.query_starts[s]; token < host.query_starts[s + 1]; ++token) {
+      slots[token] = static_cast<int32_t>(host.tails[s] * kKvGroup + slots[token] % kKvGroup);
+    }
+  }
+}
+
+// Packed behind the fixed parts: steps with chunks over a quantised cache are not captured.
+void BatchBuffers::stage_passes(Batch& batch) {
+  const auto packed = [&](const std::vector<int32_t>& values) {
+    return stage_list(values, static_cast<int64_t>(values.size()));
   };
-  plan_chunks(host, limits_, plan_);
+  const auto packed_table = [&](const std::vector<int32_t>& values, int64_t num_rows,
+                                int64_t width) {
+    return stage(values, num_rows * width, {num_rows, width});
+  };
   passes_.clear();
   for (const ChunkPlan::Pass& pass :
        std::span(plan_.passes).first(static_cast<size_t>(plan_.num_passes))) {
     ChunkPass& made = passes_.emplace_back(pass.counts);
     const auto num_parts = static_cast<int64_t>(pass.kv_lens.size());
-    made.gather_starts = list(pass.gather_starts);
-    made.q_starts = list(pass.q_starts);
-    made.kv_lens = list(pass.kv_lens);
-    made.k_table = stage(pass.k_table, {num_parts, pass.width});
-    made.v_table = stage(pass.v_table, {num_parts, pass.width});
+    made.gather_starts = packed(pass.gather_starts);
+    made.q_starts = packed(pass.q_starts);
+    made.kv_lens = packed(pass.kv_lens);
+    made.k_table = packed_table(pass.k_table, num_parts, pass.width);
+    made.v_table = packed_table(pass.v_table, num_parts, pass.width);
   }
   batch.passes = passes_;
-  if (!has_tails(limits_.kv_type)) return;
-  batch.tails = list(host.tails);
-  batch.tail_lens = list(plan_.tail_lens);
-  batch.exact_starts = list(plan_.exact_starts);
-  batch.exact_slots = list(plan_.exact_slots);
-  const int64_t begin = used_;
-  batch.tail_slots = list(host.positions);
-  for (size_t s = 0; s < host.tails.size(); ++s) {
-    for (int32_t token = host.query_starts[s]; token < host.query_starts[s + 1]; ++token) {
-      int32_t& slot = staging_.as<int32_t>()[begin + token];
-      slot = static_cast<int32_t>(host.tails[s] * kKvGroup + slot % kKvGroup);
-    }
-  }
 }
 
 // Prefixes are shared from the first page on.
@@ -162,31 +213,28 @@ bool BatchBuffers::do_decodes_share(const HostBatch& host) {
 
 Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   check_host(host, limits_);
-  const auto num_tokens = static_cast<int64_t>(host.tokens.size());
-  const auto batch_size = static_cast<int64_t>(host.seq_lens.size());
-  const int64_t num_chunks = batch_size - host.num_decodes;
   used_ = 0;
   Batch batch;
-  if (num_tokens > 0) batch.num_positions = int64_t{*std::ranges::max_element(host.positions)} + 1;
+  batch.size_class = class_of(host, limits_);
+  const SizeClass& size = batch.size_class;
+  if (!host.positions.empty()) {
+    batch.num_positions = int64_t{*std::ranges::max_element(host.positions)} + 1;
+  }
   batch.num_decodes = host.num_decodes;
   const auto decodes = std::span(host.seq_lens).first(static_cast<size_t>(host.num_decodes));
   if (!decodes.empty()) batch.longest_decode = *std::max_element(decodes.begin(), decodes.end());
   batch.shares_pages = do_decodes_share(host);
-  batch.tokens = stage(host.tokens, {num_tokens});
-  batch.positions = stage(host.positions, {num_tokens});
-  batch.slots = stage(host.slots, {num_tokens});
-  batch.page_table = stage(host.page_table, {batch_size, host.max_pages});
-  batch.seq_lens = stage(host.seq_lens, {batch_size});
-  batch.query_starts = stage(host.query_starts, {batch_size + 1});
-  const std::span<const int32_t> starts(host.query_starts);
-  const int64_t chunk_begin = used_;
-  batch.chunk_starts =
-      stage(starts.subspan(static_cast<size_t>(host.num_decodes)), {num_chunks + 1});
-  for (int64_t i = 0; i <= num_chunks; ++i) {
-    staging_.as<int32_t>()[chunk_begin + i] -= static_cast<int32_t>(host.num_decodes);
-  }
-  batch.logit_rows = stage(host.logit_rows, {static_cast<int64_t>(host.logit_rows.size())});
-  if (limits_.kv_type != KvType::plain) stage_chunks(host, batch);
+  batch.tokens = stage_list(host.tokens, size.tokens);
+  batch.positions = stage_list(host.positions, size.tokens);
+  batch.slots = stage_list(host.slots, size.tokens);
+  batch.seq_lens = stage_list(host.seq_lens, size.batch);
+  batch.query_starts = stage_list(host.query_starts, size.batch + 1);
+  stage_chunk_starts(host, batch);
+  batch.logit_rows = stage_list(host.logit_rows, std::min(size.tokens, limits_.logits));
+  if (limits_.kv_type != KvType::plain) plan_chunks(host, limits_, plan_);
+  if (has_tails(limits_.kv_type)) stage_tails(host, batch);
+  batch.page_table = stage_table(host, size);
+  if (limits_.kv_type != KvType::plain) stage_passes(batch);
   copy_bytes(memory_.view().data, memory_.view().device, staging_.as<int32_t>(), cpu_device(),
              static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
   return batch;

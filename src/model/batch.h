@@ -29,13 +29,28 @@ struct ChunkPass {
   TensorView v_table = {};
 };
 
+// How large a step is, rounded up. Every part of the batch except `passes` lies at an address that
+// depends on the class alone, and the page table's rows are `table_width` apart. A step captured as
+// a CUDA graph can therefore be replayed for every later step of its class.
+struct SizeClass {
+  int64_t tokens = 0;
+  int64_t batch = 0;
+  int64_t table_width = 0;
+
+  bool operator==(const SizeClass&) const = default;
+};
+
+// The class of a count: 1 to 8 are their own, larger ones are rounded up by less than a quarter
+// (10, 12, 14, 16, 20, 24, ...). Never above `limit`.
+int64_t round_up_to_class(int64_t count, int64_t limit);
+
 // Tokens of all sequences one after the other. The first num_decodes sequences have one generated
 // token each; the rest are chunks of prompts. All views are i32 on the model's device.
 struct Batch {
   TensorView tokens;          // [tokens]
   TensorView positions;       // [tokens]
   TensorView slots;           // [tokens]: page * page_size + row, where keys and values go
-  TensorView page_table;      // [batch, max_pages]
+  TensorView page_table;      // [batch, max_pages], rows size_class.table_width apart
   TensorView seq_lens;        // [batch]: after this step
   TensorView query_starts;    // [batch + 1]: the first token of each sequence, and num_tokens()
   TensorView chunk_starts;    // [batch - num_decodes + 1]: the same for the chunks, from 0
@@ -44,6 +59,7 @@ struct Batch {
   int64_t num_decodes = 0;
   int64_t longest_decode = 0;  // of their seq_lens
   bool shares_pages = false;   // some of them begin with the same page
+  SizeClass size_class = {};
   // Where the cache is not plain:
   std::span<const ChunkPass> passes;  // over the chunks, in order
   // Where keys have tails:
@@ -105,29 +121,34 @@ struct ChunkPlan {
 // Of BatchBuffers' memory on the device; the host keeps as much.
 int64_t batch_bytes(const BatchLimits& limits);
 
-// Device memory for a Batch, filled from a HostBatch by one copy and with nothing allocated.
+// Device memory for a Batch, filled from a HostBatch by one copy. Nothing is allocated per step.
 class BatchBuffers {
  public:
   BatchBuffers(const BatchLimits& limits, Device device);
-  // Refuses what is beyond the limits or disagrees with itself. The copy is ordered on the stream
-  // and waits for nothing; the views stay good until the next upload, before which the stream must
-  // have come past this one.
+  // Refuses a batch that is beyond the limits or inconsistent. The copy is queued on the stream and
+  // not waited for. The views are valid until the next upload, which must not begin before the
+  // stream has finished this copy.
   Batch upload(const HostBatch& host, const Context& ctx);
 
  private:
-  // The next part of the staging memory, filled with `values`, as a view of the device's.
-  TensorView stage(std::span<const int32_t> values, std::initializer_list<int64_t> shape);
-
-  void stage_chunks(const HostBatch& host, Batch& batch);
+  // Writes `values` to the next part of the staging memory and returns the device's view of it. The
+  // part takes up `room` elements, whatever the number of values.
+  TensorView stage(std::span<const int32_t> values, int64_t room,
+                   std::initializer_list<int64_t> shape);
+  TensorView stage_list(const std::vector<int32_t>& values, int64_t room);
+  TensorView stage_table(const HostBatch& host, const SizeClass& size);
+  void stage_chunk_starts(const HostBatch& host, Batch& batch);
+  void stage_tails(const HostBatch& host, Batch& batch);
+  void stage_passes(Batch& batch);
   bool do_decodes_share(const HostBatch& host);
 
   BatchLimits limits_;
   ChunkPlan plan_;
   std::vector<ChunkPass> passes_;
   std::vector<int32_t> first_pages_;  // of the decodes
-  Tensor memory_;                     // i32: all parts one after the other
+  Tensor memory_;                     // i32: the parts of the batch, laid out by its size class
   HostBuffer staging_;                // the same on the host
-  int64_t used_ = 0;
+  int64_t used_ = 0;                  // elements of it that this step's parts take up
 };
 
 }  // namespace tessera::model

@@ -24,11 +24,6 @@ TensorView as_tokens(const TensorView& pages) {
                                 pages.device);
 }
 
-// What the call before took is free again: calls on one stream run one after the other.
-void reuse_workspace(const Context& ctx) {
-  if (ctx.workspace != nullptr) ctx.workspace->reset();
-}
-
 }  // namespace
 
 // Keys that a chunk's first group had before this step: appending may write over them.
@@ -81,7 +76,6 @@ void Llama::attend_gathered(const Batch& batch, const ChunkPass& pass, int64_t w
              .v = as_tokens(scratch_v_)},
             ctx);
   const int64_t first = pass.first_token, last = first + pass.num_tokens;
-  reuse_workspace(ctx);
   attention_prefill({.q = heads.q.slice(0, first, last),
                      .k = scratch_k_,
                      .v = scratch_v_,
@@ -104,7 +98,6 @@ void Llama::attend_chunks(const Batch& batch, int64_t window, const Heads& heads
     }
     return;
   }
-  reuse_workspace(ctx);
   attention_prefill({.q = heads.q.slice(0, num_decodes, num_tokens),
                      .k = kv.k_pages,
                      .v = kv.v_pages,
@@ -140,7 +133,6 @@ void Llama::attend(const Batch& batch, int64_t layer, const TensorView& qkv, KvM
     sequences.page_table = batch.page_table.slice(0, 0, num_decodes);
     sequences.seq_lens = batch.seq_lens.slice(0, 0, num_decodes);
     if (batch.tails.rank == 1) sequences.tails = batch.tails.slice(0, 0, num_decodes);
-    reuse_workspace(ctx);
     attention_decode({.q = heads.q.slice(0, 0, num_decodes),
                       .kv = sequences,
                       .out = heads.out.slice(0, 0, num_decodes),

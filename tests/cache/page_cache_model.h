@@ -1,4 +1,4 @@
-// A plain model of the page cache: what each page holds, who holds it, which page must go next.
+// A simple model of the page cache: what each page contains, who holds it, which is evicted next.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -16,8 +16,8 @@
 namespace tessera::cache::testing {
 
 // A sequence, and the row it expects at each position. A row stands for a token's keys and values,
-// which depend on every token before it: it is a hash of the salt and all tokens up to its own. So
-// a page with the right tokens of a wrong context reads back wrong.
+// which depend on every token before it: it is a hash of the salt and all tokens up to its own. A
+// page with the right tokens from a wrong context therefore compares unequal.
 struct Sequence {
   PageList list;
   std::string salt;
@@ -41,8 +41,8 @@ inline uint64_t first_row(const std::string& salt) {
   return mixed(0, salt.empty() ? 1 : static_cast<uint64_t>(salt[0]));
 }
 
-// Nothing is clever here: maps, searches and copies. Pages are given out by the cache under test;
-// the model says which it was allowed to give.
+// Deliberately simple: maps, searches and copies. The cache under test gives out the pages; the
+// model says which ones it was allowed to give.
 class PageCacheModel {
  public:
   PageCacheModel(int64_t num_pages, int64_t page_size, bool has_index)
@@ -100,12 +100,12 @@ class PageCacheModel {
            (must_copy(sequence.list.pages, sequence.list.num_tokens) ? 1 : 0);
   }
 
-  // Whether the page with the first unwritten row is others' too.
+  // Whether the page that is written next is shared.
   bool must_copy(const std::vector<PageId>& pages, int64_t num_tokens) const {
     return num_tokens % page_size_ != 0 && owners_[static_cast<size_t>(pages.back())] > 1;
   }
 
-  // The cache gave out `page`: it must have been free, or no page was and it is the oldest idle.
+  // The cache gave out `page`: it must be a free page or, if none is free, the oldest idle one.
   void accept_new(PageId page) {
     if (num_free() > 0) {
       ASSERT_EQ(owners_[static_cast<size_t>(page)], 0) << "page " << page << " is held";
@@ -126,7 +126,7 @@ class PageCacheModel {
     --owners_[static_cast<size_t>(copy.source)];
   }
 
-  // Only a page's sole owner writes it, and never once others can find it.
+  // A page is written only by its sole owner, and never once it is indexed.
   void write(const PageList& list, int64_t position, uint64_t value) {
     const PageId page = list.pages[static_cast<size_t>(position / page_size_)];
     ASSERT_EQ(owners_[static_cast<size_t>(page)], 1) << "a shared page is written";
@@ -165,7 +165,7 @@ class PageCacheModel {
     return memory_[static_cast<size_t>(page * page_size_ + i)];
   }
 
-  // Pages with no owner, or with at least `least` of them.
+  // The number of pages with at least `least` owners; with 0, of pages that have none.
   int64_t num_in_state(int64_t least) const {
     return std::count_if(owners_.begin(), owners_.end(),
                          [&](int64_t count) { return least == 0 ? count == 0 : count >= least; });

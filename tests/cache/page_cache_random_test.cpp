@@ -21,7 +21,7 @@ struct Shape {
   friend void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 };
 
-// All but many_idle are too small for their sequences, so that growing fails often.
+// All except many_idle are too small for their sequences, so that grow fails often.
 constexpr Shape kShapes[] = {
     {"pages_of_4", 24, 4, 6, 40, true},    {"pages_of_1", 10, 1, 6, 10, true},
     {"pages_of_16", 32, 16, 8, 200, true}, {"pages_of_2", 16, 2, 8, 20, true},
@@ -76,7 +76,7 @@ class RandomOperations {
     ASSERT_EQ(cache_.num_available(), model_.num_available());
   }
 
-  // That the run came by everything it is meant to try.
+  // Checks that the run exercised everything it is meant to.
   void expect_all_was_tried() const {
     EXPECT_TRUE(num_copies_ > 1000 || shape_.page_size == 1) << num_copies_;
     EXPECT_TRUE(num_refused_ > 1000 || shape_.num_pages == 200) << num_refused_;
@@ -90,7 +90,7 @@ class RandomOperations {
     return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound));
   }
 
-  // Mostly the same one, so that prefixes meet by chance.
+  // Mostly the same token, so that prefixes coincide often.
   int32_t random_token() { return below(10) == 0 ? 1 : 0; }
 
   std::vector<int32_t> random_tokens(int64_t count) {
@@ -168,7 +168,7 @@ class RandomOperations {
     }
   }
 
-  // All of the sequence, or as much as a chunk had written.
+  // The whole sequence, or only what a chunk had written.
   void index(Sequence& sequence) {
     const int64_t num_tokens = std::ssize(sequence.tokens);
     const int64_t num_written = below(2) == 0 ? num_tokens : below(num_tokens + 1);

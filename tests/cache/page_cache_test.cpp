@@ -27,7 +27,7 @@ Tokens counting(int64_t count, int32_t first = 0) {
   return tokens;
 }
 
-// A sequence as the engine runs it: what is cached is taken, the rest computed and indexed.
+// A sequence as the engine runs it: a cached prefix is reused, the rest computed and indexed.
 PageList run(PageCache& cache, const Tokens& tokens, std::string_view salt = "") {
   PageList list;
   std::vector<PageCopy> copies;
@@ -79,7 +79,7 @@ TEST(PageCache, AGrowThatDoesNotFitChangesNothing) {
   PageList other = cache.fork(list);
   const Pages pages = list.pages;
   std::vector<PageCopy> copies;
-  // One page is left; a copy of the shared last page and one page more are wanted.
+  // One page is left, but two are needed: a copy of the shared last page and a new one.
   EXPECT_EQ(cache.pages_to_grow(list, 9), 2);
   EXPECT_FALSE(cache.grow(list, 9, copies));
   EXPECT_EQ(list.pages, pages);
@@ -104,7 +104,7 @@ TEST(PageCache, AForkCopiesThePartFilledPageWhenItIsWritten) {
   EXPECT_EQ(copies[0].target, other.pages[1]);
   EXPECT_NE(other.pages[1], list.pages[1]);
   EXPECT_EQ(other.pages[0], list.pages[0]);
-  // The first list is now alone on its page, and writes it in place.
+  // The first list now holds its page alone and writes it in place.
   EXPECT_EQ(cache.pages_to_grow(list, 8), 0);
   ASSERT_TRUE(cache.grow(list, 8, copies));
   EXPECT_EQ(copies.size(), 1u);
@@ -300,7 +300,7 @@ TEST(PageCache, WithoutAnIndexNothingIsKept) {
 }
 
 TEST(PageCache, AListWhoseDigestCollidesIsNotIndexedFurther) {
-  // All digests are equal: the first page indexed is the only one.
+  // All digests are equal, so only the first page is indexed.
   PageCache cache({.num_pages = 8, .page_size = kPageSize, .hash_key = {7, 8}, .digest_bits = 0});
   PageList one = run(cache, counting(9));
   PageList two = run(cache, counting(9, 50));

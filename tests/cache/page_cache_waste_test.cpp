@@ -1,4 +1,4 @@
-// What paging costs and saves: rows of held pages without a token, prompts that are stored once.
+// What paging wastes and saves: unused rows of held pages, and prompts that are stored once.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ PageCache make_cache(int64_t num_pages) {
   return PageCache({.num_pages = num_pages, .page_size = kPageSize, .hash_key = {5, 6}});
 }
 
-// The share of the held pages' rows that hold no token, where no page is shared.
+// The share of rows in held pages that hold no token, if no page is shared.
 double waste_of(const PageCache& cache, const std::vector<PageList>& lists) {
   int64_t num_tokens = 0;
   for (const PageList& list : lists) num_tokens += list.num_tokens;

@@ -134,16 +134,6 @@ TEST_F(DeviceOnGpu, AMovedTensorFreesItsMemoryOnce) {
   synchronize(cuda_device());
 }
 
-TEST_F(DeviceOnGpu, TheWorkspaceIsAlignedThereToo) {
-  Workspace workspace(cuda_device(), 1024);
-  auto* first = static_cast<uint8_t*>(workspace.take(10));
-  auto* second = static_cast<uint8_t*>(workspace.take(768));
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
-  EXPECT_EQ(second - first, 256);
-  fill_bytes(second, cuda_device(), 1, 768);
-  synchronize(cuda_device());
-}
-
 TEST_F(DeviceOnGpu, TooMuchMemoryIsRefusedAndTheDeviceStaysUsable) {
   const std::string message = message_of([] { (void)allocate(cuda_device(), size_t{1} << 50); });
   EXPECT_TRUE(message.starts_with("allocate: no room for 1125899906842624 bytes on cuda:0; "))

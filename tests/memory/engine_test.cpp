@@ -89,7 +89,7 @@ std::vector<Request> requests() {
   return all;
 }
 
-// The tokens of every sequence; "out of memory" for one that ended so.
+// The tokens of every sequence, or its error.
 using Answers = std::vector<std::string>;
 
 Answers run_all(Engine& engine) {
@@ -133,7 +133,7 @@ Answers load_and_run(const ModelFolder& folder, const EngineOptions& options) {
   }
 }
 
-// Loads and runs with allocation `n` failing: whether there were so many.
+// Loads and runs while allocation `n` fails. Returns false if there were fewer than n.
 bool run_failing(const ModelFolder& folder, const EngineOptions& options, int64_t n,
                  const Answers& want) {
   fail_allocation(n);

@@ -18,7 +18,7 @@ std::atomic<bool> has_failed = false;
 std::atomic<int64_t> num_live = 0;
 
 // The JSON library allocates in a destructor, where a failure cannot be reported: it ends the
-// process, whatever its caller does. Such an allocation passes on its turn to the next one.
+// process, whatever its caller does. So the next allocation fails in its place.
 bool is_in_json_destructor() {
   void* frames[24];
   const int count = backtrace(frames, 24);
@@ -80,7 +80,7 @@ void release(void* data) {
 
 }  // namespace
 
-// Freed by free(), which is not counted: tensors are not among the live allocations.
+// This memory is freed by free(), which is not counted, so tensors do not count as live.
 extern "C" void* aligned_alloc(size_t alignment, size_t size) {
   return must_fail() ? nullptr : real_aligned_alloc(alignment, size);
 }

@@ -7,9 +7,9 @@
 
 namespace tessera::testing {
 
-// From now on the `countdown`-th allocation of this process, on any thread, fails, once.
+// Makes the `countdown`-th allocation from now on fail, once, on whatever thread it happens.
 void fail_allocation(int64_t countdown);
-// No more failures; whether one has happened since.
+// Ends the failures. Returns whether one has happened.
 bool stop_failing();
 
 // Allocations that have not been freed.

@@ -57,6 +57,92 @@ TEST(Batch, UploadBringsEverythingOver) {
   EXPECT_EQ(values_of(batch.logit_rows), host.logit_rows);
 }
 
+// A step of `num_sequences` decodes with page tables of `max_pages`, filled from `first` on.
+HostBatch decodes(int32_t num_sequences, int32_t max_pages, int32_t first) {
+  HostBatch host;
+  host.query_starts = {0};
+  for (int32_t i = 0; i < num_sequences; ++i) {
+    host.tokens.push_back(first + i);
+    host.positions.push_back(first + 2 * i);
+    host.slots.push_back(first + 3 * i);
+    host.seq_lens.push_back(first + 2 * i + 1);
+    host.query_starts.push_back(i + 1);
+    host.logit_rows.push_back(i);
+    for (int32_t page = 0; page < max_pages; ++page) {
+      host.page_table.push_back(first + 100 * i + page);
+    }
+  }
+  host.max_pages = max_pages;
+  host.num_decodes = num_sequences;
+  return host;
+}
+
+std::vector<const void*> addresses_of(const Batch& batch) {
+  std::vector<const void*> addresses;
+  for (const TensorView* view :
+       {&batch.tokens, &batch.positions, &batch.slots, &batch.page_table, &batch.seq_lens,
+        &batch.query_starts, &batch.chunk_starts, &batch.logit_rows, &batch.tails,
+        &batch.tail_slots, &batch.tail_lens, &batch.exact_starts, &batch.exact_slots}) {
+    addresses.push_back(view->data);
+  }
+  return addresses;
+}
+
+TEST(Batch, SizesAreRoundedUpByLessThanAQuarter) {
+  for (int64_t count = 0; count <= 1000; ++count) {
+    const int64_t size = model::round_up_to_class(count, 1000);
+    EXPECT_GE(size, count);
+    EXPECT_LT(4 * (size - count), std::max<int64_t>(count, 1)) << count;
+    EXPECT_EQ(model::round_up_to_class(size, 1000), size) << "a class is its own class";
+  }
+  for (int64_t count = 1; count <= 8; ++count) {
+    EXPECT_EQ(model::round_up_to_class(count, 64), count);
+  }
+  EXPECT_EQ(model::round_up_to_class(33, 64), 40);
+  EXPECT_EQ(model::round_up_to_class(33, 37), 37);
+}
+
+// What a captured step needs: its addresses hold for every step of the class, whatever the step
+// holds and whatever ran in between.
+TEST(Batch, PartsOfAClassLieAtFixedAddresses) {
+  for (const KvType kv_type : {KvType::plain, KvType::int4}) {
+    const BatchLimits limits{.tokens = 64,
+                             .batch = 48,
+                             .max_pages = 24,
+                             .logits = 48,
+                             .max_positions = 800,
+                             .kv_type = kv_type};
+    BatchBuffers buffers(limits, cpu_device());
+    const auto upload = [&](int32_t num_sequences, int32_t max_pages, int32_t first) {
+      HostBatch host = decodes(num_sequences, max_pages, first);
+      if (kv_type == KvType::int4) host.tails.assign(host.seq_lens.size(), 1);
+      const Batch batch = buffers.upload(host, {});
+      EXPECT_EQ(values_of(batch.tokens), host.tokens);
+      EXPECT_EQ(values_of(batch.logit_rows), host.logit_rows);
+      const auto* table = batch.page_table.as<int32_t>();
+      for (int32_t s = 0; s < num_sequences; ++s) {
+        for (int32_t page = 0; page < max_pages; ++page) {
+          EXPECT_EQ(table[s * batch.page_table.stride(0) + page], first + 100 * s + page);
+        }
+      }
+      return batch;
+    };
+    const Batch first = upload(33, 9, 5);
+    EXPECT_EQ(first.size_class, (model::SizeClass{.tokens = 40, .batch = 40, .table_width = 16}));
+    upload(2, 24, 1);
+    for (const int32_t num_sequences : {34, 37, 40}) {
+      for (const int32_t max_pages : {9, 13, 16}) {
+        const Batch again = upload(num_sequences, max_pages, 7);
+        EXPECT_EQ(again.size_class, first.size_class);
+        EXPECT_EQ(addresses_of(again), addresses_of(first));
+        EXPECT_EQ(again.page_table.stride(0), 16);
+      }
+    }
+    EXPECT_FALSE(upload(41, 9, 5).size_class == first.size_class);
+    EXPECT_FALSE(upload(33, 17, 5).size_class == first.size_class);
+  }
+}
+
 TEST(Batch, SaysWhetherDecodesBeginWithTheSamePage) {
   BatchBuffers buffers(kLimits, cpu_device());
   HostBatch host = good_batch();
@@ -100,6 +186,11 @@ TEST(Batch, UploadRefusesWhatDisagrees) {
       {[](HostBatch& b) { b.tokens.resize(9); }, "num_tokens is 9 and the limit 8"},
       {[](HostBatch& b) { b.seq_lens.resize(5); }, "batch is 5 and the limit 4"},
       {[](HostBatch& b) { b.logit_rows.resize(6); }, "num_logits is 6 and the limit 5"},
+      {[](HostBatch& b) {
+         b = decodes(2, 1, 3);
+         b.logit_rows = {0, 0, 1};
+       },
+       "num_logits is 3 and the limit 2"},
       {[](HostBatch& b) { b.max_pages = 4; }, "max_pages is 4 and the limit 3"},
       {[](HostBatch& b) { b.max_pages = -1; }, "max_pages is -1"},
       {[](HostBatch& b) { b.positions.pop_back(); }, "positions has 6 entries; it must have 7"},

@@ -1,4 +1,4 @@
-// What is asked of the engine, and what comes back.
+// What the engine is asked for, and what it returns.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,23 +19,24 @@ using Clock = std::chrono::steady_clock;
 struct Request {
   std::vector<int32_t> prompt;  // token ids; at least one
   SamplingParams sampling = {};
-  int64_t max_new_tokens = 256;           // cut to what the context has room for; 0 only with
+  int64_t max_new_tokens = 256;           // fewer if the context is full before; 0 only with
                                           // wants_prompt_logprobs
-  int64_t min_new_tokens = 0;             // no stop token, stop string or end of text before it
+  int64_t min_new_tokens = 0;             // no stop token, stop string or end of text before this
   std::vector<std::string> stop = {};     // up to 16 of at most 256 bytes; not part of the text
-  std::vector<int32_t> stop_tokens = {};  // beside the model's own end-of-text tokens; up to 256.
-                                          // The one met is among the tokens, not in the text
+  std::vector<int32_t> stop_tokens = {};  // in addition to the model's end-of-text tokens; up to
+                                          // 256. One that ends the output is among its tokens, but
+                                          // not in its text
   bool ignores_eos = false;
-  int32_t num_outputs = 1;  // sequences sampled from the one prompt, up to 64
-  // > 0: beam search, up to 32 wide, over the model's own distribution: of `sampling` nothing
-  // applies. The num_outputs best beams come at the end, best first.
+  int32_t num_outputs = 1;  // sequences sampled from this prompt, up to 64
+  // > 0: beam search, up to 32 wide, over the model's own distribution; `sampling` is ignored. The
+  // num_outputs best beams are returned at the end, best first.
   int32_t beam_width = 0;
   float length_penalty = 1.0f;  // a beam's score is logprob / length^length_penalty
-  int32_t num_logprobs = -1;    // >= 0: the token's logprob and that many alternatives, up to 20
-  bool wants_prompt_logprobs = false;  // the logprob of every prompt token but the first
-  int32_t priority = 0;                // larger goes first; equals in order of arrival
+  int32_t num_logprobs = -1;    // >= 0: the token's logprob and this many alternatives, up to 20
+  bool wants_prompt_logprobs = false;  // the logprob of every prompt token except the first
+  int32_t priority = 0;                // larger goes first; ties in order of arrival
   std::optional<Clock::time_point> deadline = {};
-  std::string cache_salt = {};  // prefixes are shared only among requests of one salt
+  std::string cache_salt = {};  // cached prefixes are shared only between requests with equal salts
 };
 
 enum class FinishReason : uint8_t { none, stop, length, cancelled, deadline, error };
@@ -48,12 +49,13 @@ struct TokenLogprob {
 
 struct OutputToken {
   int32_t token = 0;
-  float logprob = 0.0f;                // natural, of the model's own distribution; 0 if not asked
-  std::vector<TokenLogprob> top = {};  // the most probable, best first
+  float logprob =
+      0.0f;  // natural logarithm, under the model's own distribution; 0 if not asked for
+  std::vector<TokenLogprob> top = {};  // the most probable tokens, best first
 };
 
-// One sequence's news of one step. `text` is whole UTF-8 characters and never part of a stop
-// string; text that might begin one is held back until it is decided.
+// What one step added to one sequence. `text` consists of whole UTF-8 characters and never contains
+// part of a stop string: text that may be the start of one is held back until that is decided.
 struct SequenceOutput {
   RequestId request = 0;
   int32_t index = 0;  // 0 to num_outputs - 1
@@ -61,11 +63,11 @@ struct SequenceOutput {
   std::string text = {};
   FinishReason finish = FinishReason::none;
   std::string error = {};  // for FinishReason::error: one line
-  // With the first output of sequence 0:
+  // Set in the first output of sequence 0:
   int64_t num_prompt_tokens = 0;
-  int64_t num_cached_tokens = 0;            // of the prompt, found in the prefix cache
-  std::vector<float> prompt_logprobs = {};  // [num_prompt_tokens - 1], where asked for
-  float score = 0.0f;                       // beam search: the finished beam's score
+  int64_t num_cached_tokens = 0;            // prompt tokens reused from the prefix cache
+  std::vector<float> prompt_logprobs = {};  // [num_prompt_tokens - 1], if asked for
+  float score = 0.0f;                       // beam search only: the finished beam's score
 };
 
 }  // namespace tessera

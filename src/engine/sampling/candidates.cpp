@@ -1,5 +1,5 @@
-// Selection without sorting: the best k, and the fewest that reach a share of the probability.
-// SPDX-License-Identifier: MIT
+// Selection without sorting: the best k, and the fewest that reach a given share of the
+// probability. SPDX-License-Identifier: MIT
 #include "engine/sampling/candidates.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Independent lanes, so that the compiler makes vector maxima of it.
+// Independent lanes let the compiler use vector instructions for the maximum.
 float largest_of(std::span<const float> logits) {
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> lanes;
@@ -33,7 +33,7 @@ bool is_better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// Natural log of a token's probability, but for a constant.
+// The natural log of a token's probability, up to a constant.
 struct Score {
   double largest;
   double temperature;
@@ -44,8 +44,8 @@ Score score_of(const std::vector<Candidate>& candidates, double temperature) {
   return {std::ranges::max(candidates, {}, &Candidate::logit).logit, temperature};
 }
 
-// Weights relative to the best of the candidates, whose own is exactly 1: so the sums of equals are
-// whole numbers, and a share of them is met exactly.
+// Weights relative to the best candidate, whose weight is exactly 1. Sums over equal candidates are
+// then whole numbers, so that a share such as one half is met exactly.
 void set_weights(std::vector<Candidate>& candidates, double temperature) {
   const Score score = score_of(candidates, temperature);
   for (Candidate& candidate : candidates) candidate.weight = std::exp(score(candidate.logit));
@@ -58,8 +58,8 @@ void select_all(std::span<const float> logits, std::vector<Candidate>& candidate
   }
 }
 
-// The candidate of `pool` at which weights, added to `reached` in order, come to `target`: halves
-// are set aside until a few are left to sort.
+// The candidate of `pool` at which the weights, added to `reached` in order, reach `target`. Halves
+// are discarded by selection until few enough are left to sort.
 template <class Order>
 Candidate find_cut(std::vector<Candidate>& pool, double reached, double target,
                    const Order& comes_before) {
@@ -84,9 +84,9 @@ Candidate find_cut(std::vector<Candidate>& pool, double reached, double target,
   return *first;
 }
 
-// Keeps the fewest candidates, least key first and of equals the smaller token, whose weights add
-// up to `share` of all. Weights are gathered by key in buckets `width` wide: only the bucket in
-// which the share is reached is looked into.
+// Keeps the fewest candidates, smallest key first and ties by token, whose weights add up to
+// `share` of the total. A histogram of weights by key, in buckets of `width`, finds the bucket in
+// which the share is reached; only its candidates are ordered.
 template <class Key>
 void keep_fewest(std::vector<Candidate>& candidates, std::vector<Candidate>& pool, double share,
                  double width, const Key& key) {
@@ -124,11 +124,11 @@ void keep_typical(std::vector<Candidate>& candidates, std::vector<Candidate>& po
     total += candidate.weight;
     sum += candidate.weight * score(candidate.logit);
   }
-  // -log p less the entropy is the mean score less the score: the constant cancels.
+  // -log p minus the entropy equals the mean score minus the score: the constant cancels.
   const double mean = sum / total;
   keep_fewest(candidates, pool, share, 0.125,
               [&](const Candidate& candidate) { return std::fabs(score(candidate.logit) - mean); });
-  set_weights(candidates, temperature);  // the best may be gone
+  set_weights(candidates, temperature);  // the best candidate may have been removed
 }
 
 // The best candidate's weight is 1.
@@ -165,7 +165,7 @@ void select_best(std::span<const float> logits, int64_t count, std::vector<Candi
     std::nth_element(best.begin(), best.begin() + (count - 1), best.end(), is_better);
     best.resize(num_best);
   };
-  // A later token must beat the worst of the best: an equal one comes after it.
+  // A token must beat the worst one kept: of equals the earlier token wins.
   float worst = kNever;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] > worst)) [[likely]]

@@ -1,4 +1,4 @@
-// The tokens that may be drawn, and their weights: top-k, typical, top-p and min-p.
+// The tokens that may be drawn and their weights, after top-k, typical-p, top-p and min-p.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,28 +10,30 @@
 
 namespace tessera::engine {
 
-// Probability is weight over the sum of the weights; only ratios of weights mean anything.
+// A candidate's probability is its weight divided by the sum of all weights.
 struct Candidate {
-  double weight = 0.0;  // exp((logit - the candidates' largest) / temperature)
+  double weight = 0.0;  // exp((logit - largest logit of the candidates) / temperature)
   float logit = 0.0f;
   int32_t token = 0;
 };
 
-// The first of the largest logits, in one pass. The row must have a token.
+// The token with the largest logit, the first of equals, in one pass. The row must not be empty.
 int32_t find_largest(std::span<const float> logits);
 
-// The `count` largest logits, the first of equals, in order of token; weights are not set. Fewer
-// where fewer are above -infinity. One pass, which keeps the best of 2 * count at a time.
+// The `count` largest logits in order of token; of equal logits the smaller token is taken. Weights
+// are not set. Fewer if fewer logits are above -infinity. One pass that buffers the best candidates
+// and selects among them whenever the buffer is full.
 void select_best(std::span<const float> logits, int64_t count, std::vector<Candidate>& best);
 
-// Leaves in `candidates`, in order of token, what top_k, typical_p, top_p and min_p keep, each of
-// what the one before has left, with probabilities that add up to one again. Of equals the smaller
-// token is kept. At least one token stays; tokens whose weight is 0 in double never do.
-// Logits hold no NaN or +infinity, and at least one is above -infinity; temperature is above 0.
+// Leaves in `candidates`, in order of token, what passes top_k, then typical_p, then top_p, then
+// min_p. Each filter sees the probabilities renormalised over what the one before has left. Of
+// equal candidates the smaller token is kept. At least one token remains; tokens whose weight
+// underflows to 0 in double never do. Logits must hold no NaN or +infinity and at least one value
+// above -infinity; temperature must be above 0.
 //
-// Cost: with top_k a pass over the logits; without, an exponential for each besides. Nothing is
-// sorted: the cut of top_p and typical_p is found by a histogram and by selection in the one bucket
-// where it lies. `pool` is working memory.
+// Cost: one pass over the logits with top_k; without it, one exponential per logit as well. Nothing
+// is sorted: the cut of top_p and typical_p is found with a histogram, and then by selection inside
+// the one bucket that contains it. `pool` is working memory.
 void truncate(std::span<const float> logits, const SamplingParams& params,
               std::vector<Candidate>& candidates, std::vector<Candidate>& pool);
 

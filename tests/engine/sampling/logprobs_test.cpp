@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
-#include "engine/sampling/sampler.h"
+#include "engine/sampling/sample.h"
 #include "tests/core/message_of.h"
 #include "tests/engine/sampling/reference.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "engine/sampling/sampler.h"
+#include "engine/sampling/sample.h"
 
 namespace tessera::engine {
 namespace {

@@ -132,7 +132,7 @@ TEST(BeamSearch, BreaksTiesByParentAndThenById) {
 }
 
 TEST(BeamSearch, StopsAsSoonAsNothingCanBecomeBetter) {
-  // A near-certain end of text: whatever goes on has lost.
+  // The end of text is almost certain, so no continuation can win.
   BeamSearch search({.width = 2, .max_new_tokens = 100, .stop_tokens = {kStop}});
   const std::vector<std::vector<BeamToken>> candidates = {
       {{kStop, -1e-6}, {1, -20.0}, {2, -21.0}, {4, -22.0}}};

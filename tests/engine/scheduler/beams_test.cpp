@@ -14,7 +14,7 @@ using namespace tessera::testing;
 
 constexpr int32_t kVocab = 8;
 
-// The sum of the logprobs of `tokens` after the prompt, computed as a prompt.
+// The summed logprobs of `tokens` after the prompt, scored as part of a prompt.
 double logprob_of(engine::EngineImpl& engine, const std::vector<int32_t>& prompt,
                   const std::vector<int32_t>& tokens) {
   Request request;

@@ -21,7 +21,7 @@ namespace {
 
 using namespace tessera::testing;
 
-// The tree a test was built in may be on another machine: then it runs in the root of a copy.
+// The test may run on another machine than it was built on, in the root of a copy of the tree.
 std::filesystem::path bundled_model() {
   const std::filesystem::path place = "models/tessera-13m";
   std::error_code ignored;
@@ -71,7 +71,7 @@ TEST_F(EngineOnGpu, GivesTheReferencesGreedyTokensInF32) {
   }
 }
 
-// Of a text the model wrote itself, in chunks of 64.
+// Prompt logprobs of a text that the model wrote itself, computed in chunks of 64.
 std::vector<float> logprobs_on(Device device, DType dtype, KvType kv_type) {
   const nlohmann::json oracle = read_oracle();
   Request request;
@@ -95,7 +95,7 @@ double mean_of(const std::vector<float>& values) {
 
 class TypesOnGpu : public GpuTest, public ::testing::WithParamInterface<std::tuple<DType, KvType>> {
  protected:
-  // Plain caches in f32 and bf16 must run; of the others those that have kernels.
+  // Plain caches in f32 and bf16 must run; the others only if there are kernels for them.
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped() || HasFailure()) return;

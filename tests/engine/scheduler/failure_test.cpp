@@ -31,7 +31,7 @@ Request make_request(int32_t first, int64_t max_new_tokens) {
   return request;
 }
 
-// Of every kind, more than run at once: the last ones wait.
+// Requests of every kind, more than fit into a batch, so that the last ones wait.
 std::vector<RequestId> submit_some(Engine& engine) {
   std::vector<RequestId> ids;
   for (int32_t i = 0; i < 8; ++i) {
@@ -58,7 +58,7 @@ void throw_in(engine::EngineImpl& engine, StepStage stage, Exception exception) 
   });
 }
 
-// Every request has ended, those that had not before with this error; and the engine takes no more.
+// Every request has ended with this error, and the engine takes no more.
 void expect_dead(engine::EngineImpl& engine, const Outcomes& outcomes, size_t num_sequences,
                  const std::string& text) {
   EXPECT_EQ(outcomes.size(), num_sequences);
@@ -106,7 +106,7 @@ TEST(Failure, PagesHeldByADeadEngineAreFreeWhereTheyWereSound) {
   }
 }
 
-// Halfway through the queues or the pages nothing says what was done.
+// In these stages queues and pages may be half changed, so the engine cannot go on.
 TEST(Failure, MemoryThatRunsOutBetweenChangesEndsTheEngine) {
   for (const StepStage stage : {StepStage::plan, StepStage::assemble, StepStage::commit}) {
     SCOPED_TRACE(name(stage));
@@ -175,7 +175,7 @@ TEST(Failure, ReachesWhoeverWaitsForOneRequest) {
 
 class WatchdogDeathTest : public ::testing::Test {
  protected:
-  // Threads run: the statement is executed by a process of its own.
+  // The parent has threads, so the statement must run in a fresh process.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 

@@ -29,14 +29,14 @@ Outcome run_on(Device device, int64_t head_dim, DType dtype, KvType kv_type) {
   config.num_heads = 4;
   config.num_kv_heads = 2;
   config.head_dim = head_dim;
-  engine::EngineImpl engine(config, tiny_weights(config, dtype, device), std::nullopt, options);
+  const auto engine = engine_over(config, tiny_weights(config, dtype, device), options);
   Request request;
   for (int32_t i = 0; i < 70; ++i) request.prompt.push_back((7 * i + i * i) % kTinyVocab);
   request.sampling.temperature = 0.0f;
   request.ignores_eos = true;
   request.max_new_tokens = 20;
   request.wants_prompt_logprobs = true;
-  return run_one(engine, request);
+  return run_one(*engine, request);
 }
 
 double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -1,4 +1,4 @@
-// What a request gets does not depend on the company it keeps.
+// The answer to a request does not depend on the other requests in the batch.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@ using namespace tessera::testing;
 
 class InvarianceOf : public ::testing::TestWithParam<KvType> {};
 
-// Where the cache is not plain, attention of a generated token rounds differently from that of the
-// same token in a prompt: only a schedule that never mixes them up passes.
+// With a quantised cache, attention rounds differently for a generated token and for the same token
+// in a prompt. The test passes only if no schedule confuses the two.
 TEST_P(InvarianceOf, ARequestIsAnsweredAlikeInAnyScheduleWithAnyMemory) {
   const bool has_large_pages = GetParam() == KvType::int4;
   ScheduleCase schedules{.kv_type = GetParam()};

@@ -1,11 +1,10 @@
 // Sizes of the KV cache, in whole pages.
 // SPDX-License-Identifier: MIT
-#include "engine/kv_size.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "engine/memory_check.h"
 #include "tests/core/message_of.h"
 
 namespace tessera::engine {

@@ -1,5 +1,5 @@
-// Memory that is too short is refused before weights are read: with what is needed, what is free
-// and what to change.
+// A model that does not fit is refused before its weights are read, with what is needed, what is
+// free and what to change.
 // SPDX-License-Identifier: MIT
 #include "engine/memory_check.h"
 
@@ -13,9 +13,8 @@
 #include <limits>
 
 #include "core/text.h"
-#include "engine/fill_options.h"
-#include "engine/kv_size.h"
 #include "engine/make_engine.h"
+#include "engine/validate.h"
 #include "tessera/core/error.h"
 #include "tests/model/temporary_folder.h"
 
@@ -77,7 +76,7 @@ TEST(MemoryCheck, OfAGpuLooksAtTheHostToo) {
   options.device = cuda_device();
   const MemoryNeeds needs = memory_needs(config, options);
   EXPECT_GT(needs.host, 0);
-  EXPECT_GE(needs.activations, workspace_bytes(config, options));
+  EXPECT_GE(needs.activations, kernel_scratch_bytes(config, options));
   EXPECT_EQ(refusal([&] { check_memory(config, options, kPlenty, needs.host); }), "");
   const std::string message =
       refusal([&] { check_memory(config, options, kPlenty, needs.host - 1); });
@@ -85,7 +84,8 @@ TEST(MemoryCheck, OfAGpuLooksAtTheHostToo) {
       << message;
 }
 
-// The folder has no weights: whatever looked for them before memory would say so.
+// The folder has no weights: if they were looked for before memory is checked, that would be the
+// error.
 TEST(MemoryCheck, ComesBeforeWeightsAreLookedFor) {
   const testing::TemporaryFolder folder;
   for (const char* name : {"config.json", "tokenizer.json"}) {

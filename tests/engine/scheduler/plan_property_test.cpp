@@ -12,7 +12,7 @@
 namespace tessera::engine {
 namespace {
 
-// A sequence of the simulation; beams are lists of pages of their own.
+// A sequence of the simulation. Every beam has its own list of pages.
 struct Actor {
   int64_t num_prompt = 0;
   int64_t num_known = 0;
@@ -27,7 +27,7 @@ struct Actor {
   uint64_t arrival = 0;
 };
 
-// Runs plans and keeps every page's count of holds, so that what a plan promises is checked.
+// Carries plans out and counts who holds each page, to check that the promised pages exist.
 class Simulation {
  public:
   Simulation(uint64_t seed, const PlanLimits& limits, int64_t num_pages)

@@ -149,7 +149,7 @@ TEST(Plan, LetsTheLastWaitWithItsPagesInsteadOfPreemptingItself) {
 }
 
 TEST(Plan, DoesNotCountSharedPagesAsFreedByPreemption) {
-  // The two younger ones share both their pages: only preempting both gives any back.
+  // The two younger sequences share their pages, so both must be preempted to free any.
   const Running old(9, 8, 0, 1), left(9, 8, 10, 2), right(9, 8, 10, 3);
   const std::vector<PlanEntry> running = {old, left, right};
   PlanLimits limits = kLimits;

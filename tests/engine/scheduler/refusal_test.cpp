@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "engine/make_engine.h"
+#include "engine/validate.h"
 #include "tests/core/message_of.h"
 #include "tests/engine/scheduler/tiny_model.h"
 
@@ -130,7 +131,7 @@ TEST(Refusal, OfCounts) {
   EXPECT_NE(message_of([&] { engine->submit(request); }).find("temperature"), std::string::npos);
 }
 
-// Every refusal of a request's settings has the caller's word for the field, and only that.
+// Every refusal names the field as the caller knows it, and by no other name.
 TEST(Refusal, UsesTheCallersNames) {
   engine::Capacity capacity{.vocab = 96,
                             .max_context = 128,

@@ -1,4 +1,4 @@
-// Random schedules, and what every request must come to in them.
+// Random schedules, and the answers that every request must get in them.
 // SPDX-License-Identifier: MIT
 #include "tests/engine/scheduler/schedules.h"
 
@@ -36,8 +36,8 @@ class Dice {
   std::mt19937_64 random_;
 };
 
-// Prompts of which many begin alike; greedy and sampled, alone and with siblings, plain and with
-// all that changes what is computed. All begin with the same num_common tokens.
+// Prompts with many shared prefixes: greedy and sampled, with and without siblings, beams and
+// logprobs. All begin with the same num_common tokens.
 std::vector<Request> make_requests(int count, uint64_t seed, int64_t num_common) {
   Dice dice(seed);
   const std::vector<int32_t> common(static_cast<size_t>(num_common), 7);

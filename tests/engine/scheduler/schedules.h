@@ -1,4 +1,4 @@
-// Requests in random schedules against the same requests alone: every one must be answered alike.
+// Requests in random schedules get the same answers as alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,7 +17,7 @@ struct ScheduleCase {
   uint64_t num_schedules = 40;
 };
 
-// Over all schedules: tests say what must have happened.
+// Summed over all schedules, so that a test can check that they did what it is about.
 struct ScheduleCounts {
   int64_t num_preemptions = 0;
   int64_t num_replayed_tokens = 0;
@@ -25,8 +25,8 @@ struct ScheduleCounts {
   int64_t num_steps = 0;
 };
 
-// Forty requests, alone and then in batches with random limits and memory that is often short; what
-// comes back must be the same in every bit. Stops at the first schedule that fails.
+// Forty requests, first alone and then in batches with random limits and often too few pages. The
+// outputs must be identical bit for bit. Stops at the first schedule that fails.
 ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules);
 
 }  // namespace tessera::testing

@@ -1,4 +1,4 @@
-// Tiny models, and the joining of what an engine says step by step.
+// Tiny models, and the outputs of many steps joined.
 // SPDX-License-Identifier: MIT
 #include "tests/engine/scheduler/tiny_model.h"
 
@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "core/text.h"
-#include "engine/fill_options.h"
+#include "engine/validate.h"
 #include "tessera/core/error.h"
 
 namespace tessera::testing {
@@ -18,8 +18,8 @@ void fill(const Tensor& tensor, float value) {
   std::fill_n(tensor.view().as<float>(), tensor.view().num_elements(), value);
 }
 
-// A byte as tokenizer.json spells it in byte-level vocabularies: printable ones as themselves, the
-// others as letters from U+0100 on. Written as JSON escapes.
+// A byte in the spelling of byte-level vocabularies: printable bytes are themselves, the others
+// letters from U+0100 on. Returned as a JSON escape.
 std::string spell(unsigned char byte) {
   const auto is_plain = [](int value) {
     return (value >= '!' && value <= '~') || (value >= 0xa1 && value <= 0xac) || value >= 0xae;
@@ -79,11 +79,20 @@ EngineOptions tiny_options(int64_t num_pages) {
   return options;
 }
 
+std::unique_ptr<engine::EngineImpl> engine_over(const model::ModelConfig& config,
+                                                model::LlamaWeights weights,
+                                                const EngineOptions& options,
+                                                std::optional<Tokenizer> tokenizer) {
+  const EngineOptions filled = engine::fill_options(options, config);
+  auto runner = std::make_unique<engine::Runner>(config, std::move(weights), filled,
+                                                 std::make_unique<dist::LocalCommunicator>());
+  return std::make_unique<engine::EngineImpl>(std::move(runner), std::move(tokenizer), filled);
+}
+
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
   engine::check_options(options);
   const model::ModelConfig config = tiny_config(vocab);
-  return std::make_unique<engine::EngineImpl>(
-      config, tiny_weights(config, options.dtype, options.device), std::nullopt, options);
+  return engine_over(config, tiny_weights(config, options.dtype, options.device), options);
 }
 
 // The layers add nothing, so a token's own embedding reaches the head; the head's row i + 1 is the
@@ -104,8 +113,7 @@ std::unique_ptr<engine::EngineImpl> script_engine(std::vector<std::string> piece
   for (int64_t i = 0; i < vocab; ++i) {
     std::copy_n(from + i * hidden, hidden, to + (i + 1) % vocab * hidden);
   }
-  return std::make_unique<engine::EngineImpl>(config, std::move(weights), script_tokenizer(pieces),
-                                              options);
+  return engine_over(config, std::move(weights), options, script_tokenizer(pieces));
 }
 
 std::vector<int32_t> ids_of(std::span<const OutputToken> tokens) {

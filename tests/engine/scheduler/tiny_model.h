@@ -24,6 +24,11 @@ model::LlamaWeights tiny_weights(const model::ModelConfig& config, DType dtype =
                                  Device device = {});
 // f32 on the CPU, pages of 4 tokens; the KV cache holds num_pages.
 EngineOptions tiny_options(int64_t num_pages = 4 * kTinyContext / 4);
+// An engine over these weights, on one rank. Fills in the defaults of the options.
+std::unique_ptr<engine::EngineImpl> engine_over(const model::ModelConfig& config,
+                                                model::LlamaWeights weights,
+                                                const EngineOptions& options,
+                                                std::optional<Tokenizer> tokenizer = {});
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options = tiny_options(),
                                                 int64_t vocab = kTinyVocab);
 
@@ -32,7 +37,7 @@ std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options = t
 std::unique_ptr<engine::EngineImpl> script_engine(std::vector<std::string> pieces,
                                                   EngineOptions options = tiny_options());
 
-// What each sequence of each request came to.
+// The joined output of one sequence.
 struct Outcome {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
@@ -45,7 +50,7 @@ struct Outcome {
 };
 using Outcomes = std::map<std::pair<RequestId, int32_t>, Outcome>;
 
-// Adds the news; refuses a second end and news after the end.
+// Adds the outputs of a step. Fails the test if a sequence has output after its end.
 void collect(std::span<const SequenceOutput> news, Outcomes& outcomes);
 // Steps until nothing is left, checking the pages after every step.
 void run_all(engine::EngineImpl& engine, Outcomes& outcomes);

@@ -1,4 +1,4 @@
-// What a soak asks of the engine.
+// The requests of a soak test.
 // SPDX-License-Identifier: MIT
 #include "tests/engine/soak/mixture.h"
 

@@ -1,4 +1,4 @@
-// Random requests of every kind the engine takes, for a run of hours.
+// Random requests of every kind that the engine takes, for a run of hours.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,8 +30,8 @@ class Dice {
 // Greedy requests whose answers must be the same whenever they are asked. They share prefixes.
 std::vector<Request> make_probes(const Tokenizer& tokenizer);
 
-// Prompts that begin like others or like none, every sampling setting, siblings, beams, priorities,
-// stop strings and tokens, deadlines that are met and that are not.
+// Prompts with and without shared prefixes, every sampling setting, siblings, beams, priorities,
+// stop strings and tokens, and deadlines that are kept or missed.
 Request make_random(Dice& dice, const Tokenizer& tokenizer, int64_t max_context);
 
 // Spoils a request so that submit must refuse it.

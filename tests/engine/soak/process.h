@@ -1,4 +1,4 @@
-// What this process holds of the machine.
+// Memory and file descriptors of this process.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,7 +17,7 @@ inline int64_t count_descriptors() {
   return std::distance(begin(open), end(open)) - 1;  // one is that of the folder itself
 }
 
-// Resident memory, after the allocator has given back what it only keeps.
+// Resident memory, after the allocator has returned its free memory to the system.
 inline int64_t resident_bytes() {
 #ifdef __GLIBC__
   malloc_trim(0);
@@ -30,7 +30,7 @@ inline int64_t resident_bytes() {
   return 0;
 }
 
-// A sanitizer keeps freed memory for itself, so that resident memory says nothing about the engine.
+// A sanitizer holds freed memory back, so resident memory says nothing about leaks.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kHasSanitizer = true;
 #else

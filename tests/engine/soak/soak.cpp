@@ -1,4 +1,4 @@
-// A soak of the engine: random requests for a given time, and nothing may be left of them.
+// A soak test of the engine: random requests for a given time, and nothing may leak.
 //
 //   tessera_soak [--seconds 600] [--seed 1] [--model FOLDER]
 //
@@ -83,7 +83,7 @@ class Soak {
   }
 
  private:
-  // A request under way: which sequences have ended, and for a probe what it has said.
+  // A request in progress: which sequences have ended and, for a probe, its output so far.
   struct Active {
     int32_t num_outputs = 1;
     std::vector<FinishReason> ends;
@@ -121,7 +121,7 @@ class Soak {
                     .tokens = {}};
   }
 
-  // Some news for the engine, then one step.
+  // Submits and cancels some requests, then runs one step.
   void turn() {
     if (dice_.one_in(2)) {
       if (dice_.one_in(4)) {
@@ -184,8 +184,8 @@ class Soak {
     active_.erase(found);
   }
 
-  // The first answer to a probe, given while nothing else ran, is the one to expect; of one that
-  // was cancelled its beginning.
+  // A probe must repeat its first answer, which it gave while nothing else ran. If it was
+  // cancelled, its output must be the beginning of that answer.
   void check_probe(const Active& active, const SequenceOutput& news) {
     std::vector<int32_t>& answer = answers_[*active.probe];
     if (answer.empty()) answer = active.tokens;
@@ -237,7 +237,7 @@ class Soak {
     }
   }
 
-  // A soak that preempts nothing, or cancels nothing, would prove nothing.
+  // A run that never preempts or never cancels proves nothing.
   void check_variety() {
     const EngineMetrics metrics = engine_.metrics();
     if (metrics.num_steps < kStepsToHaveSeenAll) return;

@@ -1,6 +1,6 @@
 // Sampling as a whole: bias, penalties, bans, the draw, log-probabilities.
 // SPDX-License-Identifier: MIT
-#include "engine/sampling/sampler.h"
+#include "engine/sampling/sample.h"
 
 #include <gtest/gtest.h>
 

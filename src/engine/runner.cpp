@@ -1,0 +1,67 @@
+// Construction of a rank's device memory, and one step of the model.
+// SPDX-License-Identifier: MIT
+#include "engine/runner.h"
+
+#include "engine/memory_check.h"
+#include "engine/validate.h"
+
+namespace tessera::engine {
+namespace {
+
+// The logits of a model on the CPU are in host memory already.
+size_t host_logit_bytes(const model::Llama& model) {
+  if (model.device().is_cpu()) return 0;
+  return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
+}
+
+// The model's memory has been allocated by now; what its kernels will take is still free.
+int64_t free_for_kv(const model::ModelConfig& config, const EngineOptions& options) {
+  return free_memory(options.device) - kernel_scratch_bytes(config, options);
+}
+
+}  // namespace
+
+Runner::Runner(const model::ModelConfig& config, model::LlamaWeights weights,
+               const EngineOptions& options, std::unique_ptr<dist::Communicator> communicator)
+    : communicator_(std::move(communicator)),
+      model_(config, std::move(weights), options.dtype, options.device, limits_of(options),
+             *communicator_),
+      kv_(config, model_.num_kv_heads(), choose_kv(config, options, free_for_kv(config, options)),
+          options.device),
+      buffers_(limits_of(options), options.device),
+      host_logits_(options.device, host_logit_bytes(model_)) {}
+
+void Runner::launch(const StepInput& step) {
+  const Context ctx = context();
+  if (!step.page_copies.empty()) kv_.copy_pages(step.page_copies, ctx);
+  const TensorView logits = model_.forward(buffers_.upload(step.batch, ctx), kv_, ctx);
+  const auto count = static_cast<size_t>(logits.num_elements());
+  if (logits.device.is_cpu()) {
+    logits_ = {logits.as<float>(), count};
+    return;
+  }
+  copy_bytes(host_logits_.as<float>(), cpu_device(), logits.data, logits.device,
+             count * sizeof(float), ctx.stream);
+  logits_ = {host_logits_.as<float>(), count};
+}
+
+// Also needed where no logits are wanted: the next step overwrites the same buffers.
+std::span<const float> Runner::wait() {
+  if (!device().is_cpu()) synchronize(device(), context().stream);
+  return logits_;
+}
+
+void Runner::copy_tails(std::span<const std::pair<int32_t, int32_t>> copies) {
+  for (const auto& [source, target] : copies) kv_.copy_tail(source, target, context());
+}
+
+void Runner::drain() { synchronize(device()); }
+
+void Runner::add_metrics(EngineMetrics& metrics) const {
+  metrics.kv_bytes = kv_.size_bytes();
+  metrics.kv_bytes_per_token = kv_.page_bytes() / kv_.page_size();
+  metrics.weight_bytes = model_.weight_bytes();
+  metrics.activation_bytes = model_.activation_bytes();
+}
+
+}  // namespace tessera::engine
