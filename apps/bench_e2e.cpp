@@ -23,7 +23,7 @@
 #include "engine/memory_check.h"
 #include "model/config.h"
 #include "model/kv_layout.h"
-#include "model/weights.h"
+#include "model/model.h"
 
 namespace tessera::apps {
 namespace {
@@ -96,8 +96,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
       .dtype = options.dtype,
       .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
       .device = options.device};
-  return engine::make_engine(subject.config,
-                             model::make_random_weights(subject.config, load, /*seed=*/1),
+  return engine::make_engine(model::make_random_model(subject.config, load, /*seed=*/1),
                              std::nullopt, options);
 }
 

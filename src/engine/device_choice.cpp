@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "core/text.h"
 #include "engine/make_engine.h"
-#include "model/device_support.h"
+#include "model/model.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
@@ -13,10 +13,9 @@ std::string missing_on(Device device, const model::ModelConfig& config,
   return model::find_missing_operation(
       config,
       {.dtype = options.dtype,
-       .weights = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
-       .kv_type = options.kv_type,
-       .page_size = options.page_size},
-      device);
+       .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
+       .device = device},
+      options.kv_type, options.page_size);
 }
 
 }  // namespace
@@ -35,8 +34,8 @@ void check_device(const model::ModelConfig& config, const EngineOptions& options
   }
   const std::string missing = missing_on(device, config, options);
   if (missing.empty()) return;
-  fail(concat("engine: ", to_string(device), " has no kernel for ", missing,
-              ", which this model needs; use the cpu, or other types"));
+  fail(concat("engine: this model needs an operation that ", to_string(device),
+              " does not have; use the cpu, or other types: ", missing));
 }
 
 DeviceChoice choose_device(const model::ModelConfig& config, const EngineOptions& options) {
@@ -44,7 +43,7 @@ DeviceChoice choose_device(const model::ModelConfig& config, const EngineOptions
   const std::string missing = missing_on(cuda_device(), config, options);
   if (missing.empty()) return {.device = cuda_device()};
   return {.device = cpu_device(),
-          .why_no_gpu = concat(to_string(cuda_device()), " has no kernel for ", missing)};
+          .why_no_gpu = concat(to_string(cuda_device()), " lacks an operation: ", missing)};
 }
 
 }  // namespace tessera::engine

@@ -22,9 +22,16 @@ uint64_t random_word() {
 }
 
 // Where the model is on the host, so are its logits.
-size_t host_logit_bytes(const model::Llama& model) {
+size_t host_logit_bytes(const model::Model& model) {
   if (model.device().is_cpu()) return 0;
   return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
+}
+
+std::unique_ptr<model::Model> prepared(std::unique_ptr<model::Model> model,
+                                       const model::BatchLimits& limits,
+                                       dist::Communicator& communicator) {
+  model->prepare(limits, communicator);
+  return model;
 }
 
 // What operations on a GPU may want beside their arguments. On the CPU none wants any.
@@ -36,29 +43,27 @@ std::unique_ptr<Workspace> make_workspace(const model::ModelConfig& config,
 
 }  // namespace
 
-EngineImpl::EngineImpl(const model::ModelConfig& config, model::LlamaWeights weights,
-                       std::optional<Tokenizer> tokenizer, const EngineOptions& options)
-    : options_(fill_options(options, config)),
+EngineImpl::EngineImpl(std::unique_ptr<model::Model> model, std::optional<Tokenizer> tokenizer,
+                       const EngineOptions& options)
+    : options_(fill_options(options, model->config())),
       tokenizer_(std::move(tokenizer)),
-      model_(config, std::move(weights), options_.dtype, options_.device, limits_of(options_),
-             communicator_),
-      workspace_(make_workspace(config, options_)),
-      kv_(config, model_.num_kv_heads(), choose_kv(config, options_, free_memory(options_.device)),
-          options_.device),
+      model_(prepared(std::move(model), limits_of(options_), communicator_)),
+      workspace_(make_workspace(model_->config(), options_)),
+      kv_(model_->config(), model_->num_kv_heads(),
+          choose_kv(model_->config(), options_, free_memory(options_.device)), options_.device),
       cache_({.num_pages = kv_.num_pages(),
               .page_size = options_.page_size,
               .use_prefix_index = options_.use_prefix_cache,
               .hash_key = {random_word(), random_word()},
               .num_tails = model::has_tails(options_.kv_type) ? options_.max_batch : 0}),
       buffers_(limits_of(options_), options_.device),
-      host_logits_(options_.device, host_logit_bytes(model_)),
+      host_logits_(options_.device, host_logit_bytes(*model_)),
       seed_key_(random_word()),
       results_(static_cast<size_t>(options_.max_batch)),
       watchdog_(*options_.step_timeout_s) {
-  if (tokenizer_ && tokenizer_->num_ids() > config.vocab) {
+  if (tokenizer_ && tokenizer_->num_ids() > vocab()) {
     fail(concat("engine: the tokenizer has ids up to ", tokenizer_->num_ids() - 1,
-                "; the model's vocabulary ends at ", config.vocab - 1,
-                ": they do not belong together"));
+                "; the model's vocabulary ends at ", vocab() - 1, ": they do not belong together"));
   }
 }
 
@@ -77,7 +82,7 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
   auto active = std::make_unique<ActiveRequest>();
   for (const int32_t token : request.stop_tokens) active->stop_tokens.push_back(token);
   if (!request.ignores_eos) {
-    for (const int32_t token : model_.config().eos_tokens) active->stop_tokens.push_back(token);
+    for (const int32_t token : model_->config().eos_tokens) active->stop_tokens.push_back(token);
   }
   std::ranges::sort(active->stop_tokens);
   const auto repeated = std::ranges::unique(active->stop_tokens);

@@ -22,8 +22,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/kv_memory.h"
-#include "model/llama.h"
-#include "model/weights.h"
+#include "model/model.h"
 #include "tessera/core/context.h"
 #include "tessera/core/host_buffer.h"
 #include "tessera/engine/engine.h"
@@ -32,8 +31,8 @@ namespace tessera::engine {
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(const model::ModelConfig& config, model::LlamaWeights weights,
-             std::optional<Tokenizer> tokenizer, const EngineOptions& options);
+  EngineImpl(std::unique_ptr<model::Model> model, std::optional<Tokenizer> tokenizer,
+             const EngineOptions& options);
 
   std::optional<RequestId> submit(Request request) override;
   void cancel(RequestId request) override;
@@ -42,7 +41,7 @@ class EngineImpl final : public Engine {
   EngineMetrics metrics() const override;
   const Tokenizer* tokenizer() const override { return tokenizer_ ? &*tokenizer_ : nullptr; }
   int64_t max_context() const override { return options_.max_context; }
-  int64_t vocab() const override { return model_.config().vocab; }
+  int64_t vocab() const override { return model_->config().vocab; }
   Device device() const override { return options_.device; }
 
   // Refuses if a page is held by nobody or counted wrongly; walks everything, for tests.
@@ -114,7 +113,7 @@ class EngineImpl final : public Engine {
   EngineOptions options_;  // with every default filled in
   std::optional<Tokenizer> tokenizer_;
   dist::LocalCommunicator communicator_;
-  model::Llama model_;
+  std::unique_ptr<model::Model> model_;
   std::unique_ptr<Workspace> workspace_;  // null on the CPU
   model::KvMemory kv_;
   cache::PageCache cache_;

@@ -93,7 +93,7 @@ std::span<const float> EngineImpl::run_model() {
   copy_pairs_.clear();
   for (const cache::PageCopy& copy : copies_) copy_pairs_.emplace_back(copy.source, copy.target);
   if (!copy_pairs_.empty()) kv_.copy_pages(copy_pairs_, ctx);
-  const TensorView logits = model_.forward(buffers_.upload(host_batch_, ctx), kv_, ctx);
+  const TensorView logits = model_->forward(buffers_.upload(host_batch_, ctx), kv_, ctx);
   const auto count = static_cast<size_t>(logits.num_elements());
   if (logits.device.is_cpu()) return {logits.as<float>(), count};
   // One wait a step, also where no logits are wanted: the next step writes the same buffers.

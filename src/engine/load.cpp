@@ -54,21 +54,21 @@ std::unique_ptr<Engine> load(OpenModel opened) {
   const EngineOptions& options = opened.options;
   check_memory(opened.config, options);
   const model::Checkpoint checkpoint = model::Checkpoint::open(opened.folder);
-  model::LlamaWeights weights = model::load_weights(
+  std::unique_ptr<model::Model> model = model::load_model(
       checkpoint, opened.config,
       {.dtype = options.dtype,
        .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
        .device = options.device,
        .check_values = options.check_weights,
        .on_progress = options.on_load});
-  return make_engine(opened.config, std::move(weights), std::move(opened.tokenizer), options);
+  return make_engine(std::move(model), std::move(opened.tokenizer), options);
 }
 
-std::unique_ptr<Engine> make_engine(const model::ModelConfig& config, model::LlamaWeights weights,
+std::unique_ptr<Engine> make_engine(std::unique_ptr<model::Model> model,
                                     std::optional<Tokenizer> tokenizer,
                                     const EngineOptions& options) {
-  check_device(config, options);
-  return std::make_unique<EngineImpl>(config, std::move(weights), std::move(tokenizer), options);
+  check_device(model->config(), options);
+  return std::make_unique<EngineImpl>(std::move(model), std::move(tokenizer), options);
 }
 
 }  // namespace engine

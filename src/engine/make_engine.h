@@ -10,7 +10,7 @@
 #include <string>
 
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/model.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::engine {
@@ -39,7 +39,7 @@ OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig con
 // Refuses with OutOfMemory what does not fit into free memory, before weights are read.
 std::unique_ptr<Engine> load(OpenModel opened);
 
-std::unique_ptr<Engine> make_engine(const model::ModelConfig& config, model::LlamaWeights weights,
+std::unique_ptr<Engine> make_engine(std::unique_ptr<model::Model> model,
                                     std::optional<Tokenizer> tokenizer,
                                     const EngineOptions& options);
 

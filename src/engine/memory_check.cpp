@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "engine/fill_options.h"
 #include "engine/kv_size.h"
-#include "model/memory_needs.h"
+#include "model/model.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
@@ -41,15 +41,17 @@ int64_t workspace_bytes(const model::ModelConfig& config, const EngineOptions& o
 MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& options) {
   const model::BatchLimits limits = limits_of(options);
   const int64_t batch = model::batch_bytes(limits);
+  const model::ModelNeeds model = model::measure_model(
+      config, {.dtype = options.dtype, .format = format_of(options), .device = options.device},
+      limits);
   MemoryNeeds needs;
-  needs.weights = model::weight_bytes(config, options.dtype, format_of(options));
-  needs.activations = model::activation_bytes(config, options.dtype, limits) + batch +
-                      workspace_bytes(config, options);
+  needs.weights = model.weights;
+  needs.activations = model.activations + batch + workspace_bytes(config, options);
   if (options.device.is_cpu()) {
     needs.activations += batch;  // the staging memory is the host's as well
   } else {
-    needs.host = model::largest_weight_bytes(config, options.dtype, format_of(options)) + batch +
-                 storage_bytes(DType::f32, limits.logits * config.vocab);
+    needs.host =
+        model.largest_weight + batch + storage_bytes(DType::f32, limits.logits * config.vocab);
   }
   return needs;
 }

@@ -33,8 +33,8 @@ EngineMetrics EngineImpl::metrics() const {
   metrics.num_shared_pages = stats.num_shared;
   metrics.kv_bytes = kv_.size_bytes();
   metrics.kv_bytes_per_token = kv_.page_bytes() / page_size;
-  metrics.weight_bytes = model_.weight_bytes();
-  metrics.activation_bytes = model_.activation_bytes();
+  metrics.weight_bytes = model_->weight_bytes();
+  metrics.activation_bytes = model_->activation_bytes();
 
   // Rows used of each page; lists that share a page agree on it up to what one wrote after a fork.
   std::vector<int64_t> used(static_cast<size_t>(stats.num_pages), 0);

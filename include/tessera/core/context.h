@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/core/device.h"
 #include "tessera/core/tensor.h"
@@ -30,11 +32,19 @@ class Workspace {
   int64_t used_bytes_ = 0;
 };
 
+// Answers "would these calls run here?" without running them: under Context::dry_run a call checks
+// its arguments and looks for a kernel as always, then returns. No address is read or written, so
+// views may point anywhere. A call that would have been refused leaves its error message here.
+struct DryRun {
+  std::vector<std::string> refusals;
+};
+
 struct Context {
   Stream stream = nullptr;         // GPU work is ordered on it; ignored on the CPU
   Workspace* workspace = nullptr;  // scratch for operations that say they need it
   std::string_view row = {};       // run exactly this row, for tests and benches; empty: choose
   bool batch_invariant = false;    // only rows whose result does not depend on batch mates
+  DryRun* dry_run = nullptr;       // where given, calls are only checked
 };
 
 }  // namespace tessera

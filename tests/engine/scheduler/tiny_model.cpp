@@ -65,8 +65,9 @@ model::ModelConfig tiny_config(int64_t vocab) {
   return config;
 }
 
-model::LlamaWeights tiny_weights(const model::ModelConfig& config, DType dtype, Device device) {
-  return model::make_random_weights(config, {.dtype = dtype, .device = device}, /*seed=*/11);
+std::unique_ptr<model::Model> tiny_model(const model::ModelConfig& config, DType dtype,
+                                         Device device) {
+  return model::make_random_model(config, {.dtype = dtype, .device = device}, /*seed=*/11);
 }
 
 EngineOptions tiny_options(int64_t num_pages) {
@@ -81,9 +82,8 @@ EngineOptions tiny_options(int64_t num_pages) {
 
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
   engine::check_options(options);
-  const model::ModelConfig config = tiny_config(vocab);
   return std::make_unique<engine::EngineImpl>(
-      config, tiny_weights(config, options.dtype, options.device), std::nullopt, options);
+      tiny_model(tiny_config(vocab), options.dtype, options.device), std::nullopt, options);
 }
 
 // The layers add nothing, so a token's own embedding reaches the head; the head's row i + 1 is the
@@ -93,19 +93,19 @@ std::unique_ptr<engine::EngineImpl> script_engine(std::vector<std::string> piece
   const auto vocab = std::ssize(pieces);
   model::ModelConfig config = tiny_config(vocab);
   config.eos_tokens = {static_cast<int32_t>(vocab - 1)};
-  model::LlamaWeights weights = tiny_weights(config);
-  for (const model::LayerWeights& layer : weights.layers) {
-    fill(layer.output.weight, 0.0f);
-    fill(layer.down.weight, 0.0f);
+  std::unique_ptr<model::Model> model = tiny_model(config);
+  const auto weight = [&](const std::string& name) { return model->weights().find(name).values; };
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    fill(weight(concat("model.layers.", layer, ".self_attn.o_proj.weight")), 0.0f);
+    fill(weight(concat("model.layers.", layer, ".mlp.down_proj.weight")), 0.0f);
   }
   const int64_t hidden = config.hidden;
-  const auto* from = weights.embedding.view().as<float>();
-  auto* to = weights.head.weight.view().as<float>();
+  const auto* from = weight("model.embed_tokens.weight").as<float>();
+  auto* to = weight("lm_head.weight").as<float>();
   for (int64_t i = 0; i < vocab; ++i) {
     std::copy_n(from + i * hidden, hidden, to + (i + 1) % vocab * hidden);
   }
-  return std::make_unique<engine::EngineImpl>(config, std::move(weights), script_tokenizer(pieces),
-                                              options);
+  return std::make_unique<engine::EngineImpl>(std::move(model), script_tokenizer(pieces), options);
 }
 
 std::vector<int32_t> ids_of(std::span<const OutputToken> tokens) {
