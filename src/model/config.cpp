@@ -97,15 +97,18 @@ void read_sizes(const Fields& fields, const Family& family, ModelConfig& config)
   }
 }
 
-Activation read_activation(const Fields& fields) {
-  const std::string text = fields.text_or_none("hidden_act").value_or("silu");
+}  // namespace
+
+Activation read_activation(const Fields& fields, std::string_view key, std::string_view absent) {
+  const std::string text = fields.text_or_none(key).value_or(std::string(absent));
   if (text == "silu" || text == "swish") return Activation::silu;
   if (text == "gelu") return Activation::gelu;
   if (text == "gelu_new" || text == "gelu_pytorch_tanh") return Activation::gelu_tanh;
   if (text == "relu") return Activation::relu;
-  fields.refuse("hidden_act", *fields.find("hidden_act"),
-                "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
+  fields.refuse(key, *fields.find(key), "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
 }
+
+namespace {
 
 DType read_dtype(const Fields& fields) {
   const char* key = fields.has("dtype") ? "dtype" : "torch_dtype";
@@ -178,7 +181,7 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
   read_rope(fields, config);
   config.norm_eps =
       static_cast<float>(fields.number_or_none("rms_norm_eps", 0.0, 1.0).value_or(1e-6));
-  config.activation = read_activation(fields);
+  config.activation = read_activation(fields, "hidden_act", "silu");
   config.dtype = read_dtype(fields);
   config.has_tied_embeddings = fields.flag("tie_word_embeddings", family.ties_embeddings);
   add_stop_tokens(fields, config);

@@ -28,7 +28,9 @@ std::span<const Family* const> families();
 // The family of config.architecture; refuses a name that is none.
 const Family& family_of(const ModelConfig& config);
 
-// For families' read functions. attention_bias (of q, k, v and the output) and mlp_bias:
+// For families' read functions. An activation by name:
+Activation read_activation(const Fields& fields, std::string_view key, std::string_view absent);
+// attention_bias (of q, k, v and the output) and mlp_bias:
 void read_biases(const Fields& fields, ModelConfig& config);
 // sliding_window, for the layers that layer_types names or, where there is no such list, for those
 // that config.windowed_layers says:

@@ -9,11 +9,12 @@
 
 namespace tessera::model {
 
-extern const Family kLlama, kMistral, kQwen2;
+extern const Family kLlama, kMistral, kQwen2, kPhi3, kGemma2, kOlmo2, kGranite;
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlama, &kMistral, &kQwen2};
+constexpr const Family* kFamilies[] = {&kLlama,  &kMistral, &kQwen2,  &kPhi3,
+                                       &kGemma2, &kOlmo2,   &kGranite};
 
 }  // namespace
 

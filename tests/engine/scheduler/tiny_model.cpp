@@ -14,8 +14,8 @@
 namespace tessera::testing {
 namespace {
 
-void fill(const Tensor& tensor, float value) {
-  std::fill_n(tensor.view().as<float>(), tensor.view().num_elements(), value);
+void fill(const TensorView& tensor, float value) {
+  std::fill_n(tensor.as<float>(), tensor.num_elements(), value);
 }
 
 // A byte as tokenizer.json spells it in byte-level vocabularies: printable ones as themselves, the
