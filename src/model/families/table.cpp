@@ -9,12 +9,12 @@
 
 namespace tessera::model {
 
-extern const Family kLlama, kMistral, kQwen2, kPhi3, kGemma2, kOlmo2, kGranite;
+extern const Family kLlama, kMistral, kQwen2, kPhi3, kGemma2, kOlmo2, kGranite, kQwen3;
 
 namespace {
 
-constexpr const Family* kFamilies[] = {&kLlama,  &kMistral, &kQwen2,  &kPhi3,
-                                       &kGemma2, &kOlmo2,   &kGranite};
+constexpr const Family* kFamilies[] = {&kLlama,  &kMistral, &kQwen2,   &kPhi3,
+                                       &kGemma2, &kOlmo2,   &kGranite, &kQwen3};
 
 }  // namespace
 
