@@ -11,10 +11,7 @@ namespace {
 std::string missing_on(Device device, const model::ModelConfig& config,
                        const EngineOptions& options) {
   return model::find_missing_operation(
-      config,
-      {.dtype = options.dtype,
-       .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
-       .device = device},
+      config, {.dtype = options.dtype, .format = options.weights, .device = device},
       options.kv_type, options.page_size);
 }
 

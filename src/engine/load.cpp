@@ -54,13 +54,12 @@ std::unique_ptr<Engine> load(OpenModel opened) {
   const EngineOptions& options = opened.options;
   check_memory(opened.config, options);
   const model::Checkpoint checkpoint = model::Checkpoint::open(opened.folder);
-  std::unique_ptr<model::Model> model = model::load_model(
-      checkpoint, opened.config,
-      {.dtype = options.dtype,
-       .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
-       .device = options.device,
-       .check_values = options.check_weights,
-       .on_progress = options.on_load});
+  std::unique_ptr<model::Model> model = model::load_model(checkpoint, opened.config,
+                                                          {.dtype = options.dtype,
+                                                           .format = options.weights,
+                                                           .device = options.device,
+                                                           .check_values = options.check_weights,
+                                                           .on_progress = options.on_load});
   return make_engine(std::move(model), std::move(opened.tokenizer), options);
 }
 

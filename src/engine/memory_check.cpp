@@ -13,15 +13,11 @@
 namespace tessera::engine {
 namespace {
 
-model::WeightFormat format_of(const EngineOptions& options) {
-  return options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain;
-}
-
 // Ways to need less, those that the options leave open.
 std::string remedy(const EngineOptions& options) {
   const FieldNames& names = options.field_names;
   std::string text = concat("lower ", names("max_context"));
-  if (!options.use_int8_weights) text += concat(", use ", names("use_int8_weights"));
+  if (options.weights == WeightFormat::plain) text += concat(", use ", names("weights"), " int8");
   if (options.dtype == DType::f32) text += concat(", set ", names("dtype"), " to bf16");
   return text + ", or free memory";
 }
@@ -42,7 +38,7 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
   const model::BatchLimits limits = limits_of(options);
   const int64_t batch = model::batch_bytes(limits);
   const model::ModelNeeds model = model::measure_model(
-      config, {.dtype = options.dtype, .format = format_of(options), .device = options.device},
+      config, {.dtype = options.dtype, .format = options.weights, .device = options.device},
       limits);
   MemoryNeeds needs;
   needs.weights = model.weights;

@@ -15,13 +15,11 @@
 #include "model/memory.h"
 #include "model/weight_source.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/weight_format.h"
 
 namespace tessera::model {
 
-enum class WeightFormat : uint8_t {
-  plain,  // in the model's dtype
-  int8,   // linear layers as int8 codes, one scale per output, rounded to nearest
-};
+using tessera::WeightFormat;
 
 struct LoadOptions {
   DType dtype = DType::bf16;  // of activations, and of weights that are not quantised

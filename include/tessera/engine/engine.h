@@ -16,6 +16,7 @@
 #include "tessera/engine/request.h"
 #include "tessera/engine/tokenizer.h"
 #include "tessera/ops/kv_type.h"
+#include "tessera/ops/weight_format.h"
 
 namespace tessera {
 
@@ -24,9 +25,9 @@ inline constexpr int kStepTimeoutStatus = 4;
 
 struct EngineOptions {
   Device device = {};
-  DType dtype = DType::bf16;       // of weights and activations
-  bool use_int8_weights = false;   // linear layers as int8 codes
-  bool check_weights = false;      // refuse NaN and infinity at load
+  DType dtype = DType::bf16;                   // of weights and activations
+  WeightFormat weights = WeightFormat::plain;  // of linear layers
+  bool check_weights = false;                  // refuse NaN and infinity at load
   int64_t max_context = 0;         // tokens of one sequence; 0: what the model was made for
   int64_t kv_bytes = 0;            // memory for the KV cache's pages; 0: room for max_batch
                                    // contexts, at most a quarter of the free memory, of a GPU's

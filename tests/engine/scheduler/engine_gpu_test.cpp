@@ -145,7 +145,7 @@ TEST_F(EngineOnGpu, IsWhatAutoChoosesAndTypesWithoutKernelsAreNot) {
   const model::ModelConfig config = model::load_config(bundled_model());
   EngineOptions options = options_of(cuda_device(), DType::bf16, KvType::plain);
   EXPECT_EQ(engine::choose_device(config, options).device, cuda_device());
-  options.use_int8_weights = true;  // products with int8 weights are the CPU's so far
+  options.weights = WeightFormat::int8;  // products with int8 weights are the CPU's so far
   EXPECT_EQ(engine::choose_device(config, options).device, cpu_device());
   EXPECT_NE(message_of([&] { engine::check_device(config, options); }).find("gemm: b is i8"),
             std::string::npos);
