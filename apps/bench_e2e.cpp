@@ -23,7 +23,7 @@
 #include "engine/validate.h"
 #include "model/config.h"
 #include "model/kv_layout.h"
-#include "model/weights.h"
+#include "model/model.h"
 
 namespace tessera::apps {
 namespace {
@@ -93,11 +93,8 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
   }
   engine::check_memory(subject.config, options);
   const model::LoadOptions load = {
-      .dtype = options.dtype,
-      .format = options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain,
-      .device = options.device};
-  return engine::make_engine(subject.config,
-                             model::make_random_weights(subject.config, load, /*seed=*/1),
+      .dtype = options.dtype, .format = options.weights, .device = options.device};
+  return engine::make_engine(model::make_random_model(subject.config, load, /*seed=*/1),
                              std::nullopt, options);
 }
 
@@ -106,7 +103,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
 double read_weight_bytes(const Subject& subject, const EngineMetrics& metrics,
                          const EngineOptions& options) {
   const model::ModelConfig& config = subject.config;
-  const bool is_head = config.has_tied_embeddings && !options.use_int8_weights;
+  const bool is_head = config.has_tied_embeddings && options.weights == WeightFormat::plain;
   const int64_t embedding = config.vocab * config.hidden * bit_width(options.dtype) / 8;
   return static_cast<double>(metrics.weight_bytes - (is_head ? 0 : embedding));
 }

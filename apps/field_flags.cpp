@@ -36,7 +36,7 @@ constexpr std::array kRows = {
     Row{"top_k", "--top-k"},
     Row{"top_p", "--top-p"},
     Row{"typical_p", "--typical-p"},
-    Row{"use_int8_weights", "--weights int8"},
+    Row{"weights", "--weights"},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include "apps/verbs.h"
 #include "core/text.h"
 #include "model/config.h"
-#include "model/memory_needs.h"
+#include "model/model.h"
 #include "model/safetensors.h"
 #include "tessera/text/chat_template.h"
 
@@ -75,7 +75,7 @@ std::string_view name_of(RopeScalingKind kind) {
 }
 
 Json config_json(const model::ModelConfig& config) {
-  return {{"architecture", name(config.architecture)},
+  return {{"architecture", config.architecture},
           {"parameters", config.num_parameters()},
           {"dtype", name(config.dtype)},
           {"num_layers", config.num_layers},

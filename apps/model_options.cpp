@@ -89,7 +89,7 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   EngineOptions made;
   made.field_names = flag_names();
   made.dtype = parse_dtype(options.dtype);
-  made.use_int8_weights = options.weights == "int8";
+  made.weights = find_weight_format(options.weights).value_or(WeightFormat::plain);
   made.kv_type = parse_kv_type(options.kv);
   if (made.kv_type == KvType::int4) made.page_size = 32;  // whole groups of keys
   made.check_weights = options.check_weights;

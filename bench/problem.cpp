@@ -54,6 +54,7 @@ const std::vector<ProblemMaker>& problem_makers() {
     list.push_back(dequantize_maker());
     list.push_back(reduce_maker());
     list.push_back(argmax_maker());
+    list.push_back(scale_maker());
     list.push_back(gemm_maker());
     list.push_back(gemm_2_4_maker());
     list.push_back(attention_prefill_maker());

@@ -17,6 +17,7 @@ ProblemMaker quantize_maker();
 ProblemMaker dequantize_maker();
 ProblemMaker reduce_maker();
 ProblemMaker argmax_maker();
+ProblemMaker scale_maker();
 ProblemMaker gemm_maker();
 ProblemMaker gemm_2_4_maker();
 ProblemMaker attention_prefill_maker();

@@ -10,6 +10,7 @@
 #include "tessera/ops/quantize.h"
 #include "tessera/ops/reduce.h"
 #include "tessera/ops/rope.h"
+#include "tessera/ops/scale.h"
 #include "tessera/ops/softmax.h"
 
 namespace tessera::cpu {
@@ -25,5 +26,6 @@ void quantize(const QuantizeArgs& args);
 void dequantize(const DequantizeArgs& args);
 void reduce(const ReduceArgs& args);
 void argmax(const ArgmaxArgs& args);
+void scale(const ScaleArgs& args);
 
 }  // namespace tessera::cpu

@@ -9,25 +9,17 @@
 #include "engine/engine_impl.h"
 #include "engine/memory_check.h"
 #include "engine/validate.h"
-#include "model/device_support.h"
 #include "tessera/core/error.h"
 
 namespace tessera {
 namespace engine {
 namespace {
 
-model::WeightFormat format_of(const EngineOptions& options) {
-  return options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain;
-}
-
 std::string missing_on(Device device, const model::ModelConfig& config,
                        const EngineOptions& options) {
-  return model::find_missing_operation(config,
-                                       {.dtype = options.dtype,
-                                        .weights = format_of(options),
-                                        .kv_type = options.kv_type,
-                                        .page_size = options.page_size},
-                                       device);
+  return model::find_missing_operation(
+      config, {.dtype = options.dtype, .format = options.weights, .device = device},
+      options.kv_type, options.page_size);
 }
 
 Tokenizer load_tokenizer(const std::filesystem::path& folder, int64_t vocab) {
@@ -62,8 +54,8 @@ void check_device(const model::ModelConfig& config, const EngineOptions& options
   }
   const std::string missing = missing_on(device, config, options);
   if (missing.empty()) return;
-  fail(concat("engine: ", to_string(device), " has no kernel for ", missing,
-              ", which this model needs; use the cpu, or other types"));
+  fail(concat("engine: this model needs an operation that ", to_string(device),
+              " does not have; use the cpu, or other types: ", missing));
 }
 
 DeviceChoice choose_device(const model::ModelConfig& config, const EngineOptions& options) {
@@ -71,7 +63,7 @@ DeviceChoice choose_device(const model::ModelConfig& config, const EngineOptions
   const std::string missing = missing_on(cuda_device(), config, options);
   if (missing.empty()) return {.device = cuda_device()};
   return {.device = cpu_device(),
-          .why_no_gpu = concat(to_string(cuda_device()), " has no kernel for ", missing)};
+          .why_no_gpu = concat(to_string(cuda_device()), " lacks an operation: ", missing)};
 }
 
 OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig config,
@@ -89,26 +81,25 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
   const EngineOptions& options = opened.options;
   check_memory(opened.config, options);
   const model::Checkpoint checkpoint = model::Checkpoint::open(opened.folder);
-  model::LlamaWeights weights = model::load_weights(checkpoint, opened.config,
-                                                    {.dtype = options.dtype,
-                                                     .format = format_of(options),
-                                                     .device = options.device,
-                                                     .rank = communicator->rank(),
-                                                     .num_ranks = communicator->size(),
-                                                     .check_values = options.check_weights,
-                                                     .on_progress = options.on_load});
-  return make_engine(opened.config, std::move(weights), std::move(opened.tokenizer), options,
+  std::unique_ptr<model::Model> model = model::load_model(checkpoint, opened.config,
+                                                          {.dtype = options.dtype,
+                                                           .format = options.weights,
+                                                           .device = options.device,
+                                                           .rank = communicator->rank(),
+                                                           .num_ranks = communicator->size(),
+                                                           .check_values = options.check_weights,
+                                                           .on_progress = options.on_load});
+  return make_engine(std::move(model), std::move(opened.tokenizer), options,
                      std::move(communicator));
 }
 
-std::unique_ptr<Engine> make_engine(const model::ModelConfig& config, model::LlamaWeights weights,
+std::unique_ptr<Engine> make_engine(std::unique_ptr<model::Model> model,
                                     std::optional<Tokenizer> tokenizer,
                                     const EngineOptions& options,
                                     std::unique_ptr<dist::Communicator> communicator) {
-  check_device(config, options);
-  const EngineOptions filled = fill_options(options, config);
-  auto runner =
-      std::make_unique<Runner>(config, std::move(weights), filled, std::move(communicator));
+  check_device(model->config(), options);
+  const EngineOptions filled = fill_options(options, model->config());
+  auto runner = std::make_unique<Runner>(std::move(model), filled, std::move(communicator));
   return std::make_unique<EngineImpl>(std::move(runner), std::move(tokenizer), filled);
 }
 

@@ -10,7 +10,7 @@
 
 #include "dist/communicator.h"
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/model.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::engine {
@@ -40,10 +40,10 @@ OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig con
 std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicator> communicator =
                                                    std::make_unique<dist::LocalCommunicator>());
 
-// `weights` are the share of the communicator's rank.
+// `model` has the share of the communicator's rank.
 std::unique_ptr<Engine> make_engine(
-    const model::ModelConfig& config, model::LlamaWeights weights,
-    std::optional<Tokenizer> tokenizer, const EngineOptions& options,
+    std::unique_ptr<model::Model> model, std::optional<Tokenizer> tokenizer,
+    const EngineOptions& options,
     std::unique_ptr<dist::Communicator> communicator = std::make_unique<dist::LocalCommunicator>());
 
 }  // namespace tessera::engine

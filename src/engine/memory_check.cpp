@@ -14,7 +14,7 @@
 
 #include "core/text.h"
 #include "engine/validate.h"
-#include "model/memory_needs.h"
+#include "model/model.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
@@ -85,15 +85,11 @@ int64_t left_to_process() {
                            names("kv_bytes")));
 }
 
-model::WeightFormat format_of(const EngineOptions& options) {
-  return options.use_int8_weights ? model::WeightFormat::int8 : model::WeightFormat::plain;
-}
-
 // How to need less memory; only what the options have not done already.
 std::string remedy(const EngineOptions& options) {
   const FieldNames& names = options.field_names;
   std::string text = concat("lower ", names("max_context"));
-  if (!options.use_int8_weights) text += concat(", use ", names("use_int8_weights"));
+  if (options.weights == WeightFormat::plain) text += concat(", use ", names("weights"), " int8");
   if (options.dtype == DType::f32) text += concat(", set ", names("dtype"), " to bf16");
   return text + ", or free memory";
 }
@@ -139,15 +135,17 @@ int64_t kernel_scratch_bytes(const model::ModelConfig& config, const EngineOptio
 MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& options) {
   const model::BatchLimits limits = limits_of(options);
   const int64_t batch = model::batch_bytes(limits);
+  const model::ModelNeeds model = model::measure_model(
+      config, {.dtype = options.dtype, .format = options.weights, .device = options.device},
+      limits);
   MemoryNeeds needs;
-  needs.weights = model::weight_bytes(config, options.dtype, format_of(options));
-  needs.activations = model::activation_bytes(config, options.dtype, limits) + batch +
-                      kernel_scratch_bytes(config, options);
+  needs.weights = model.weights;
+  needs.activations = model.activations + batch + kernel_scratch_bytes(config, options);
   if (options.device.is_cpu()) {
     needs.activations += batch;  // the staging copy is in the same memory
   } else {
-    needs.host = model::largest_weight_bytes(config, options.dtype, format_of(options)) + batch +
-                 storage_bytes(DType::f32, limits.logits * config.vocab);
+    needs.host =
+        model.largest_weight + batch + storage_bytes(DType::f32, limits.logits * config.vocab);
   }
   return needs;
 }

@@ -9,9 +9,16 @@ namespace tessera::engine {
 namespace {
 
 // The logits of a model on the CPU are in host memory already.
-size_t host_logit_bytes(const model::Llama& model) {
+size_t host_logit_bytes(const model::Model& model) {
   if (model.device().is_cpu()) return 0;
   return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
+}
+
+std::unique_ptr<model::Model> prepared(std::unique_ptr<model::Model> model,
+                                       const model::BatchLimits& limits,
+                                       dist::Communicator& communicator) {
+  model->prepare(limits, communicator);
+  return model;
 }
 
 // The model's memory has been allocated by now; what its kernels will take is still free.
@@ -21,20 +28,19 @@ int64_t free_for_kv(const model::ModelConfig& config, const EngineOptions& optio
 
 }  // namespace
 
-Runner::Runner(const model::ModelConfig& config, model::LlamaWeights weights,
-               const EngineOptions& options, std::unique_ptr<dist::Communicator> communicator)
+Runner::Runner(std::unique_ptr<model::Model> model, const EngineOptions& options,
+               std::unique_ptr<dist::Communicator> communicator)
     : communicator_(std::move(communicator)),
-      model_(config, std::move(weights), options.dtype, options.device, limits_of(options),
-             *communicator_),
-      kv_(config, model_.num_kv_heads(), choose_kv(config, options, free_for_kv(config, options)),
-          options.device),
+      model_(prepared(std::move(model), limits_of(options), *communicator_)),
+      kv_(config(), model_->num_kv_heads(),
+          choose_kv(config(), options, free_for_kv(config(), options)), options.device),
       buffers_(limits_of(options), options.device),
-      host_logits_(options.device, host_logit_bytes(model_)) {}
+      host_logits_(options.device, host_logit_bytes(*model_)) {}
 
 void Runner::launch(const StepInput& step) {
   const Context ctx = context();
   if (!step.page_copies.empty()) kv_.copy_pages(step.page_copies, ctx);
-  const TensorView logits = model_.forward(buffers_.upload(step.batch, ctx), kv_, ctx);
+  const TensorView logits = model_->forward(buffers_.upload(step.batch, ctx), kv_, ctx);
   const auto count = static_cast<size_t>(logits.num_elements());
   if (logits.device.is_cpu()) {
     logits_ = {logits.as<float>(), count};
@@ -60,8 +66,8 @@ void Runner::drain() { synchronize(device()); }
 void Runner::add_metrics(EngineMetrics& metrics) const {
   metrics.kv_bytes = kv_.size_bytes();
   metrics.kv_bytes_per_token = kv_.page_bytes() / kv_.page_size();
-  metrics.weight_bytes = model_.weight_bytes();
-  metrics.activation_bytes = model_.activation_bytes();
+  metrics.weight_bytes = model_->weight_bytes();
+  metrics.activation_bytes = model_->activation_bytes();
 }
 
 }  // namespace tessera::engine

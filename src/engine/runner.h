@@ -12,8 +12,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/kv_memory.h"
-#include "model/llama.h"
-#include "model/weights.h"
+#include "model/model.h"
 #include "tessera/core/context.h"
 #include "tessera/core/host_buffer.h"
 #include "tessera/engine/engine.h"
@@ -35,9 +34,9 @@ struct StepInput {
 // class alone (model/batch.h).
 class Runner {
  public:
-  // `options` have their defaults filled in; `weights` are the share of the communicator's rank.
-  Runner(const model::ModelConfig& config, model::LlamaWeights weights,
-         const EngineOptions& options, std::unique_ptr<dist::Communicator> communicator);
+  // `options` have their defaults filled in; `model` has the share of the communicator's rank.
+  Runner(std::unique_ptr<model::Model> model, const EngineOptions& options,
+         std::unique_ptr<dist::Communicator> communicator);
 
   // Queues a step on the device: copies of pages, the batch, the forward pass, and the logits' way
   // back to the host. On the CPU the step has run when this returns. The step launched before must
@@ -51,8 +50,8 @@ class Runner {
   // Waits until the device is idle; throws DeviceFault if it is broken.
   void drain();
 
-  const model::ModelConfig& config() const { return model_.config(); }
-  Device device() const { return model_.device(); }
+  const model::ModelConfig& config() const { return model_->config(); }
+  Device device() const { return model_->device(); }
   int64_t num_pages() const { return kv_.num_pages(); }
   void add_metrics(EngineMetrics& metrics) const;
 
@@ -60,7 +59,7 @@ class Runner {
   Context context() const { return {.batch_invariant = true}; }
 
   std::unique_ptr<dist::Communicator> communicator_;  // first: the model refers to it
-  model::Llama model_;
+  std::unique_ptr<model::Model> model_;
   model::KvMemory kv_;
   model::BatchBuffers buffers_;
   HostBuffer host_logits_;         // f32 [max_step_logits, vocab]; empty if the model is on the CPU

@@ -1,16 +1,15 @@
-// config.json as Hugging Face writes it for Llama, Mistral and Qwen2, old and new.
-// SPDX-License-Identifier: MIT
+// config.json as Hugging Face writes it, in the spellings of old and new versions: what is common
+// to all families. The rest is read by the family. SPDX-License-Identifier: MIT
 #include "model/config.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "core/read_file.h"
 #include "core/text.h"
 #include "model/bounded_json.h"
 #include "model/config_fields.h"
-#include "model/config_rope.h"
+#include "model/family.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {
@@ -20,54 +19,44 @@ using nlohmann::json;
 
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
-// One line a model: what its files call it, and whether its attention has biases of its own.
-struct ArchitectureRow {
-  Architecture architecture;
-  std::string_view model_type;
-  std::string_view class_name;
-};
-constexpr std::array<ArchitectureRow, 3> kArchitectures = {{
-    {Architecture::llama, "llama", "LlamaForCausalLM"},
-    {Architecture::mistral, "mistral", "MistralForCausalLM"},
-    {Architecture::qwen2, "qwen2", "Qwen2ForCausalLM"},
-}};
-
-std::string supported(std::string_view ArchitectureRow::*field) {
+std::string listed(std::string_view Family::*field) {
   std::string text;
-  for (const ArchitectureRow& row : kArchitectures) {
-    text += concat(text.empty() ? "" : ", ", row.*field);
+  for (const Family* family : families()) {
+    text += concat(text.empty() ? "" : ", ", family->*field);
   }
   return text;
 }
 
-const ArchitectureRow* find_row(std::string_view ArchitectureRow::*field, std::string_view value) {
-  const auto it = std::ranges::find(kArchitectures, value, field);
-  return it == kArchitectures.end() ? nullptr : &*it;
+const Family* find_family(std::string_view Family::*field, std::string_view value) {
+  for (const Family* family : families()) {
+    if (family->*field == value) return family;
+  }
+  return nullptr;
 }
 
-Architecture read_architecture(const Fields& fields) {
+const Family& read_family(const Fields& fields) {
   const std::vector<std::string> classes = fields.texts("architectures");
-  const ArchitectureRow* by_class = nullptr;
+  const Family* by_class = nullptr;
   for (const std::string& class_name : classes) {
-    by_class = find_row(&ArchitectureRow::class_name, class_name);
+    by_class = find_family(&Family::class_name, class_name);
     if (by_class == nullptr) {
       fields.refuse("architectures", *fields.find("architectures"),
-                    concat("one of ", supported(&ArchitectureRow::class_name)));
+                    concat("one of ", listed(&Family::class_name)));
     }
   }
   const auto type = fields.text_or_none("model_type");
   if (!type && by_class == nullptr) fields.refuse_missing("model_type");
-  if (!type) return by_class->architecture;
-  const ArchitectureRow* by_type = find_row(&ArchitectureRow::model_type, *type);
+  if (!type) return *by_class;
+  const Family* by_type = find_family(&Family::model_type, *type);
   if (by_type == nullptr) {
     fields.refuse("model_type", *fields.find("model_type"),
-                  concat("one of ", supported(&ArchitectureRow::model_type)));
+                  concat("one of ", listed(&Family::model_type)));
   }
   if (by_class != nullptr && by_class != by_type) {
     fields.refuse("architectures", *fields.find("architectures"),
                   concat(by_type->class_name, ", as model_type is ", *type));
   }
-  return by_type->architecture;
+  return *by_type;
 }
 
 void refuse_quantized(const Fields& fields) {
@@ -81,7 +70,7 @@ void refuse_quantized(const Fields& fields) {
   }
 }
 
-void read_sizes(const Fields& fields, ModelConfig& config) {
+void read_sizes(const Fields& fields, const Family& family, ModelConfig& config) {
   config.num_layers = fields.whole("num_hidden_layers", 1, kMaxLayers);
   config.hidden = fields.whole("hidden_size", 1, kMaxHidden);
   config.inter = fields.whole("intermediate_size", 1, kMaxInter);
@@ -94,7 +83,8 @@ void read_sizes(const Fields& fields, ModelConfig& config) {
     fields.refuse("num_key_value_heads", *fields.find("num_key_value_heads"),
                   concat("a divisor of num_attention_heads, which is ", config.num_heads));
   }
-  const auto head_dim = fields.whole_or_none("head_dim", 2, kMaxHeadDim);
+  std::optional<int64_t> head_dim = fields.whole_or_none("head_dim", 2, kMaxHeadDim);
+  if (!head_dim && family.head_dim > 0) head_dim = family.head_dim;
   if (!head_dim && config.hidden % config.num_heads != 0) {
     fields.refuse("num_attention_heads", *fields.find("num_attention_heads"),
                   concat("a divisor of hidden_size, which is ", config.hidden,
@@ -107,15 +97,18 @@ void read_sizes(const Fields& fields, ModelConfig& config) {
   }
 }
 
-Activation read_activation(const Fields& fields) {
-  const std::string text = fields.text_or_none("hidden_act").value_or("silu");
+}  // namespace
+
+Activation read_activation(const Fields& fields, std::string_view key, std::string_view absent) {
+  const std::string text = fields.text_or_none(key).value_or(std::string(absent));
   if (text == "silu" || text == "swish") return Activation::silu;
   if (text == "gelu") return Activation::gelu;
   if (text == "gelu_new" || text == "gelu_pytorch_tanh") return Activation::gelu_tanh;
   if (text == "relu") return Activation::relu;
-  fields.refuse("hidden_act", *fields.find("hidden_act"),
-                "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
+  fields.refuse(key, *fields.find(key), "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
 }
+
+namespace {
 
 DType read_dtype(const Fields& fields) {
   const char* key = fields.has("dtype") ? "dtype" : "torch_dtype";
@@ -125,47 +118,6 @@ DType read_dtype(const Fields& fields) {
   if (text == "float16") return DType::f16;
   if (text == "bfloat16") return DType::bf16;
   fields.refuse(key, *fields.find(key), "float32, float16 or bfloat16");
-}
-
-// Llama has biases where the file says so, Qwen2 always on q, k and v, Mistral never.
-void read_biases(const Fields& fields, ModelConfig& config) {
-  const bool attention_bias = fields.flag("attention_bias", false);
-  const bool mlp_bias = fields.flag("mlp_bias", false);
-  const bool is_llama = config.architecture == Architecture::llama;
-  config.has_qkv_bias = config.architecture == Architecture::qwen2 || (is_llama && attention_bias);
-  config.has_output_bias = is_llama && attention_bias;
-  config.has_mlp_bias = is_llama && mlp_bias;
-}
-
-// layer_types names the kind of every layer; what is supported is full ones first, windowed after.
-void read_layer_types(const Fields& fields, ModelConfig& config) {
-  const std::vector<std::string> types = fields.texts("layer_types");
-  if (types.empty()) return;
-  const auto is_windowed = [](const std::string& type) { return type == "sliding_attention"; };
-  const auto first = std::ranges::find_if(types, is_windowed);
-  const bool has_known_types = std::ranges::all_of(types, [&](const std::string& type) {
-    return is_windowed(type) || type == "full_attention";
-  });
-  if (!has_known_types || static_cast<int64_t>(types.size()) != config.num_layers ||
-      !std::all_of(first, types.end(), is_windowed)) {
-    fields.refuse("layer_types", *fields.find("layer_types"),
-                  concat("full_attention and then sliding_attention, ", config.num_layers,
-                         " in all: one for each layer"));
-  }
-  config.first_windowed_layer = first - types.begin();
-  if (first == types.end()) config.window = 0;
-}
-
-void read_window(const Fields& fields, ModelConfig& config) {
-  if (config.architecture == Architecture::llama) return;
-  const bool is_qwen2 = config.architecture == Architecture::qwen2;
-  if (is_qwen2 && !fields.flag("use_sliding_window", false)) return;
-  config.window = fields.whole_or_none("sliding_window", 1, kMaxPositions).value_or(0);
-  if (is_qwen2) {
-    config.first_windowed_layer =
-        fields.whole_or_none("max_window_layers", 0, kMaxLayers).value_or(0);
-  }
-  read_layer_types(fields, config);
 }
 
 void add_stop_tokens(const Fields& fields, ModelConfig& config) {
@@ -179,19 +131,36 @@ void add_stop_tokens(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-std::string_view name(Architecture architecture) {
-  return std::ranges::find(kArchitectures, architecture, &ArchitectureRow::architecture)
-      ->model_type;
+void read_biases(const Fields& fields, ModelConfig& config) {
+  config.has_qkv_bias = config.has_output_bias = fields.flag("attention_bias", false);
+  config.has_mlp_bias = fields.flag("mlp_bias", false);
 }
 
-int64_t ModelConfig::num_parameters() const {
-  const int64_t q = num_heads * head_dim;
-  const int64_t kv = 2 * num_kv_heads * head_dim;
-  int64_t layer = 2 * hidden + (q + kv) * hidden + hidden * q + 3 * hidden * inter;
-  if (has_qkv_bias) layer += q + kv;
-  if (has_output_bias) layer += hidden;
-  if (has_mlp_bias) layer += 2 * inter + hidden;
-  return num_layers * layer + hidden + vocab * hidden * (has_tied_embeddings ? 1 : 2);
+void read_window(const Fields& fields, ModelConfig& config) {
+  config.window = fields.whole_or_none("sliding_window", 1, kMaxPositions).value_or(0);
+  const std::vector<std::string> types = fields.texts("layer_types");
+  if (types.empty()) return;
+  config.windowed_layers.clear();
+  for (const std::string& type : types) {
+    config.windowed_layers.push_back(type == "sliding_attention");
+    if (type == "sliding_attention" || type == "full_attention") continue;
+    fields.refuse("layer_types", *fields.find("layer_types"),
+                  "a list of full_attention and sliding_attention");
+  }
+  if (std::ssize(types) != config.num_layers) {
+    fields.refuse("layer_types", *fields.find("layer_types"),
+                  concat("a list of ", config.num_layers, ", one for each layer"));
+  }
+  if (std::ranges::count(config.windowed_layers, true) == 0) config.window = 0;
+}
+
+void read_late_window(const Fields& fields, ModelConfig& config) {
+  if (!fields.flag("use_sliding_window", false)) return;
+  const int64_t first = fields.whole_or_none("max_window_layers", 0, kMaxLayers).value_or(0);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    config.windowed_layers.push_back(layer >= first);
+  }
+  read_window(fields, config);
 }
 
 int64_t ModelConfig::kv_bytes_per_token(DType kv_dtype) const {
@@ -205,18 +174,18 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
   const json document = parse_json(text, origin);
   const Fields fields(document, concat(origin, ": "));
   ModelConfig config;
-  config.architecture = read_architecture(fields);
+  const Family& family = read_family(fields);
+  config.architecture = family.model_type;
   refuse_quantized(fields);
-  read_sizes(fields, config);
+  read_sizes(fields, family, config);
   read_rope(fields, config);
-  read_window(fields, config);
-  read_biases(fields, config);
   config.norm_eps =
       static_cast<float>(fields.number_or_none("rms_norm_eps", 0.0, 1.0).value_or(1e-6));
-  config.activation = read_activation(fields);
+  config.activation = read_activation(fields, "hidden_act", "silu");
   config.dtype = read_dtype(fields);
-  config.has_tied_embeddings = fields.flag("tie_word_embeddings", false);
+  config.has_tied_embeddings = fields.flag("tie_word_embeddings", family.ties_embeddings);
   add_stop_tokens(fields, config);
+  family.read(fields, config);
   return config;
 }
 

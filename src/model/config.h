@@ -15,11 +15,9 @@
 
 namespace tessera::model {
 
-enum class Architecture : uint8_t { llama, mistral, qwen2 };
-std::string_view name(Architecture architecture);  // "llama"
-
-// What parse_config accepts at most. Far beyond any model there is, and small enough that every
-// product of sizes fits in 64 bits, so that a hostile file is refused before memory is asked for.
+// The largest sizes parse_config accepts: far beyond any model there is, and small enough that
+// every product of sizes fits in 64 bits, so that a hostile file is refused before memory is asked
+// for.
 inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxHidden = 1 << 18;
 inline constexpr int64_t kMaxInter = 1 << 20;
@@ -29,7 +27,7 @@ inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxPositions = 1 << 26;
 
 struct ModelConfig {
-  Architecture architecture = Architecture::llama;
+  std::string architecture = "llama";  // the family, by its model_type (family.h)
   int64_t num_layers = 0;
   int64_t hidden = 0;
   int64_t inter = 0;
@@ -46,13 +44,23 @@ struct ModelConfig {
   bool has_output_bias = false;  // of the attention's output projection
   bool has_mlp_bias = false;
   bool has_tied_embeddings = false;
-  int64_t window = 0;                // sliding window; 0: none
-  int64_t first_windowed_layer = 0;  // layers before it see everything (Qwen2's max_window_layers)
-  DType dtype = DType::bf16;         // the one the checkpoint names; f32 where it names none
+  int64_t window = 0;  // tokens that a windowed layer sees, the newest among them; 0: no windows
+  std::vector<bool> windowed_layers = {};  // by layer; empty: all of them
+  float attention_scale = 0.0f;            // of scores; 0: 1 / sqrt(head_dim)
+  float attention_softcap = 0.0f;          // of scores; 0: none
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;  // of what a block adds to the residual stream
+  float logit_scale = 1.0f;
+  float logit_softcap = 0.0f;  // 0: none
+  DType dtype = DType::bf16;   // the one the checkpoint names; f32 where it names none
   std::optional<int32_t> bos_token = {};
   std::vector<int32_t> eos_tokens = {};
 
-  int64_t window_of(int64_t layer) const { return layer >= first_windowed_layer ? window : 0; }
+  // The window of one layer; 0: it sees everything.
+  int64_t window_of(int64_t layer) const {
+    const bool has_window = windowed_layers.empty() || windowed_layers[static_cast<size_t>(layer)];
+    return has_window ? window : 0;
+  }
   int64_t num_parameters() const;
   // Keys and values of one token over all layers.
   int64_t kv_bytes_per_token(DType kv_dtype) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "model/bounded_json.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "model/bounded_json.h"
 
 namespace tessera::model {
 
@@ -43,5 +41,11 @@ class Fields {
   const nlohmann::json* object_;
   std::string prefix_;
 };
+
+struct ModelConfig;
+// Sets rope_theta and rope_scaling, from rope_parameters or, in older files, from rope_theta and
+// rope_scaling. Where yarn reaches further than max_positions, which must be known, raises that
+// too.
+void read_rope(const Fields& fields, ModelConfig& config);
 
 }  // namespace tessera::model

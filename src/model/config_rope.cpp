@@ -1,12 +1,12 @@
 // RoPE in the two spellings of config.json, and the kinds of scaling that are supported.
 // SPDX-License-Identifier: MIT
-#include "model/config_rope.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "core/text.h"
+#include "model/config.h"
+#include "model/config_fields.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {

@@ -17,25 +17,28 @@ constexpr int64_t kMaxCopies = 256;  // pages copied by one launch a layer
 }  // namespace
 
 KvMemory::KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
-                   Device device)
-    : options_(options), layout_(config, num_kv_heads, options), num_kv_heads_(num_kv_heads) {
-  memory_ = Tensor::zeros(DType::u8, {config.num_layers, layout_.layer_bytes()}, device);
+                   TensorPool pool)
+    : options_(options),
+      layout_(config, num_kv_heads, options),
+      num_kv_heads_(num_kv_heads),
+      pool_(std::move(pool)) {
+  memory_ = pool_.make_zeros(DType::u8, {config.num_layers, layout_.layer_bytes()});
   if (has_tails(options.type)) {
-    tails_ = Tensor::zeros(
-        options.dtype,
-        {options.num_tails, config.num_layers, kKvGroup, num_kv_heads, config.head_dim}, device);
+    tails_ = pool_.make_zeros(options.dtype, {options.num_tails, config.num_layers, kKvGroup,
+                                              num_kv_heads, config.head_dim});
   }
-  copy_lists_ = Tensor(DType::i32, {2, kMaxCopies}, device);
-  synchronize(device);
+  if (pool_.is_dry()) return;
+  copy_lists_ = Tensor(DType::i32, {2, kMaxCopies}, pool_.device());
+  synchronize(pool_.device());
 }
 
 PagedKv KvMemory::layer(int64_t layer) const {
   if (layer < 0 || layer >= num_layers()) {
     fail(concat("KvMemory: layer ", layer, " of ", num_layers()));
   }
-  PagedKv kv = layout_.views(memory_.view().slice(0, layer, layer + 1));
+  PagedKv kv = layout_.views(memory_.slice(0, layer, layer + 1));
   if (has_tails(options_.type)) {
-    const TensorView one = tails_.view().slice(1, layer, layer + 1);
+    const TensorView one = tails_.slice(1, layer, layer + 1);
     kv.k_tail = one;
     kv.k_tail.rank = 4;
     kv.k_tail.shape = {one.size(0), one.size(2), one.size(3), one.size(4)};
@@ -78,7 +81,7 @@ void KvMemory::copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, c
 }
 
 void KvMemory::copy_tail(int32_t source, int32_t target, const Context& ctx) {
-  const TensorView& all = tails_.view();
+  const TensorView& all = tails_;
   if (std::min(source, target) < 0 || std::max(source, target) >= options_.num_tails) {
     fail(
         concat("KvMemory: tail ", source, " to tail ", target, "; there are ", options_.num_tails));

@@ -8,6 +8,7 @@
 
 #include "model/config.h"
 #include "model/kv_layout.h"
+#include "model/memory.h"
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
 
@@ -18,8 +19,13 @@ class KvMemory {
  public:
   // num_kv_heads is this rank's share. The memory starts as zeros: a kernel may read the rows of a
   // page beyond a sequence, as long as it gives them no weight.
-  KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
-           Device device);
+  KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options, Device device)
+      : KvMemory(config, num_kv_heads, options, TensorPool(device)) {}
+  // One whose views have made-up addresses, for dry runs.
+  static KvMemory dry(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
+                      Device device) {
+    return KvMemory(config, num_kv_heads, options, TensorPool(device, DryRegion::cache));
+  }
 
   // Pages, scales and tails of a layer; whose they are is the caller's to add.
   PagedKv layer(int64_t layer) const;
@@ -30,9 +36,9 @@ class KvMemory {
   int64_t num_pages() const { return options_.num_pages; }
   int64_t page_size() const { return options_.page_size; }
   int64_t num_kv_heads() const { return num_kv_heads_; }
-  int64_t num_layers() const { return memory_.view().size(0); }
+  int64_t num_layers() const { return memory_.size(0); }
   int64_t page_bytes() const { return num_layers() * layout_.page_bytes(); }  // with its scales
-  int64_t size_bytes() const { return memory_.size_bytes() + tails_.size_bytes(); }
+  int64_t size_bytes() const { return pool_.size_bytes(); }
   // Copies whole pages, every layer: {source, target}. No target is also a source. Pages beyond the
   // memory are refused.
   void copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, const Context& ctx);
@@ -40,11 +46,15 @@ class KvMemory {
   void copy_tail(int32_t source, int32_t target, const Context& ctx);
 
  private:
+  KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options,
+           TensorPool pool);
+
   KvOptions options_;
   KvLayout layout_;
   int64_t num_kv_heads_ = 0;
-  Tensor memory_;      // u8 [num_layers, bytes of a layer]
-  Tensor tails_;       // [num_tails, num_layers, 32, num_kv_heads, head_dim]: a tail is one run
+  TensorPool pool_;    // of the next two
+  TensorView memory_;  // u8 [num_layers, bytes of a layer]
+  TensorView tails_;   // [num_tails, num_layers, 32, num_kv_heads, head_dim]: a tail is one run
   Tensor copy_lists_;  // i32 [2, a fixed number]: sources and targets of one launch
 };
 

@@ -1,64 +1,118 @@
-// A model's weights as the forward pass reads them: fused, in one type, on one device.
+// The weights of one rank. Layers ask for theirs while they are constructed; a tensor is read,
+// converted or quantised, and moved to the device as soon as it is asked for.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "model/config.h"
-#include "model/safetensors.h"
+#include "model/memory.h"
+#include "model/weight_source.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/weight_format.h"
 
 namespace tessera::model {
 
-// y = x . weight^T + bias, with an optional scale per output for int8 codes.
-struct Linear {
-  Tensor weight;  // [out, in]; the model's dtype, or i8
-  Tensor scale;   // f32 [out] for i8; empty otherwise
-  Tensor bias;    // [out]; empty: none
-};
-
-struct LayerWeights {
-  Tensor attention_norm;  // [hidden]
-  Linear qkv;             // [(num_heads + 2 num_kv_heads) * head_dim, hidden]: q, k, v
-  Linear output;          // [hidden, num_heads * head_dim]
-  Tensor mlp_norm;        // [hidden]
-  Linear gate_up;         // [2 inter, hidden]: gate, then up
-  Linear down;            // [hidden, inter]
-};
-
-// With several ranks each holds its heads and its part of inter; counts above are then per rank.
-struct LlamaWeights {
-  Tensor embedding;  // [vocab, hidden]
-  std::vector<LayerWeights> layers;
-  Tensor final_norm;  // [hidden]
-  Linear head;        // [vocab, hidden]; weight empty where tied and not quantised: the embedding
-  int64_t size_bytes() const;
-};
-
-enum class WeightFormat : uint8_t {
-  plain,  // in the model's dtype
-  int8,   // linear layers as int8 codes, one scale an output, rounded to nearest
-};
+using tessera::WeightFormat;
 
 struct LoadOptions {
   DType dtype = DType::bf16;  // of activations, and of weights that are not quantised
   WeightFormat format = WeightFormat::plain;
   Device device = {};
-  int rank = 0;  // this rank's share of the heads and of inter
+  int rank = 0;  // which share of the heads, of inter and of the vocabulary to load
   int num_ranks = 1;
-  bool check_values = false;  // refuse NaN and infinity, naming the tensor; always with int8
+  bool check_values = false;  // refuse NaN and infinity, naming the tensor; always done with int8
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress = {};
 };
 
-// Refuses, naming the tensor, one that is missing, or has another shape than the config asks for,
-// before any weight is allocated.
-LlamaWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config,
-                          const LoadOptions& options);
-// Normal random weights, small enough that activations stay finite: for benches and tests.
-LlamaWeights make_random_weights(const ModelConfig& config, const LoadOptions& options,
-                                 uint64_t seed);
+// Rows [row, row + num_rows) and columns [col, col + num_cols) of a checkpoint's tensor.
+struct Slice {
+  TensorSpec spec;
+  int64_t row = 0;
+  int64_t num_rows = 0;
+  int64_t col = 0;
+  int64_t num_cols = 1;
+  float offset = 0.0f;  // added to every value
+};
+
+// The weight of a linear layer: values in the model's dtype, or int8 codes with a scale per row.
+struct LinearWeight {
+  TensorView values;      // [out, in]
+  TensorView scale = {};  // f32 [out]; rank 0 where the values are not codes
+};
+
+class Weights {
+ public:
+  // Reads from `source`, which layers need only while they are constructed. total_bytes is what
+  // progress is reported against.
+  Weights(const LoadOptions& options, const WeightSource& source, int64_t total_bytes);
+  // A dry one: nothing is read or allocated, but everything is counted.
+  explicit Weights(const LoadOptions& options);
+
+  const LoadOptions& options() const { return options_; }
+  bool is_dry() const { return pool_.is_dry(); }
+  // This rank's part of a size that all ranks share. Refuses one that they cannot share evenly.
+  int64_t share(std::string_view what, int64_t size) const;
+
+  // The slices, one below the other, as one tensor in the model's dtype. It is a vector where the
+  // slices are of vectors. With interleave > 0 rows come from each slice in turn, that many at a
+  // time, as pack_gate_up orders them. `name` is what find() calls the result.
+  TensorView dense(const std::string& name, const std::vector<Slice>& slices,
+                   int64_t interleave = 0);
+  // The same in the format of the options.
+  LinearWeight linear(const std::string& name, const std::vector<Slice>& slices,
+                      int64_t interleave = 0);
+  // Lists a tensor that belongs to the model although this rank does not read it.
+  void mention(const TensorSpec& spec);
+  // A weight that some layer asked for; refuses a name that none did.
+  const LinearWeight& find(std::string_view name) const;
+
+  const std::vector<TensorSpec>& specs() const { return specs_; }  // all that was asked for, once
+  int64_t num_parameters() const;                                  // elements of these
+  int64_t read_bytes() const { return read_bytes_; }  // of all slices, at two bytes an element
+  int64_t size_bytes() const { return pool_.size_bytes(); }
+  int64_t largest_bytes() const { return pool_.largest_bytes(); }
+  void report_done();
+
+ private:
+  class Reader;
+  struct Shape;
+  Shape note(const std::vector<Slice>& slices);
+  TensorView keep(Tensor tensor);
+  void report(int64_t bytes);
+
+  LoadOptions options_;
+  const WeightSource* source_ = nullptr;
+  TensorPool pool_;
+  std::vector<TensorSpec> specs_;
+  std::set<std::string, std::less<>> spec_names_;
+  std::map<std::string, LinearWeight, std::less<>> by_name_;
+  int64_t read_bytes_ = 0;
+  int64_t total_bytes_ = 0;
+};
+
+// Where a layer's tensors are: the weights, and the prefix of the names.
+class WeightScope {
+ public:
+  explicit WeightScope(Weights& weights, std::string prefix = {})
+      : weights_(&weights), prefix_(std::move(prefix)) {}
+
+  WeightScope at(std::string_view name) const {
+    return WeightScope(*weights_, prefix_ + std::string(name) + ".");
+  }
+  std::string name(std::string_view tensor) const { return prefix_ + std::string(tensor); }
+  Weights& weights() const { return *weights_; }
+  const LoadOptions& options() const { return weights_->options(); }
+
+ private:
+  Weights* weights_;
+  std::string prefix_;
+};
 
 }  // namespace tessera::model

@@ -100,19 +100,37 @@ Target target_of(const Op<Args>& op, Device device) {
   return {device, has_rows ? compute_capability(device) : 0};
 }
 
-// Checks, then runs on `device`, where the arguments live.
+// Checks the arguments and finds the row that runs them, or refuses. Null: the CPU runs them.
 template <class Args>
-void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+const Row<Args>* choose(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
   op.check(args);
   if (device.is_cpu()) {
     if (!ctx.row.empty()) refuse_row_on_cpu(op.name, ctx);
-    if (logs_rows()) log_choice(op.name, nullptr, "cpu");
-    op.cpu(args);
-    return;
+    return nullptr;
   }
   const Target target = target_of(op, device);
   const Row<Args>* row = find_row(op, args, target, ctx);
   if (row == nullptr) refuse(op, args, target, ctx);
+  return row;
+}
+
+// Checks, then runs on `device`, where the arguments live.
+template <class Args>
+void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
+  if (ctx.dry_run != nullptr) {
+    try {
+      (void)choose(op, args, device, ctx);
+    } catch (const Error& error) {
+      ctx.dry_run->refusals.emplace_back(error.what());
+    }
+    return;
+  }
+  const Row<Args>* row = choose(op, args, device, ctx);
+  if (row == nullptr) {
+    if (logs_rows()) log_choice(op.name, nullptr, "cpu");
+    op.cpu(args);
+    return;
+  }
   if (logs_rows()) log_choice(op.name, row, row->name());
   const DeviceGuard guard(device);
   row->launch(args, ctx);

@@ -48,6 +48,7 @@ std::vector<RowInfo> all_rows() {
   append_elementwise(all, &ElementwiseRows::dequantize);
   append_elementwise(all, &ElementwiseRows::reduce);
   append_elementwise(all, &ElementwiseRows::argmax);
+  append_elementwise(all, &ElementwiseRows::scale);
   append(all, "gemm", kernels::gemm_rows_sm90());
   append(all, "gemm", kernels::gemm_rows_cublaslt());
   append(all, "gemm", kernels::gemm_rows());

@@ -9,7 +9,7 @@
 #include "apps/machine.h"
 #include "apps/perplexity_rule.h"
 #include "apps/text_file.h"
-#include "model/memory_needs.h"
+#include "model/model.h"
 #include "tessera/text/tokenizer.h"
 #include "tests/core/message_of.h"
 

@@ -60,10 +60,10 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
-EngineOptions options_of(bool use_int8_weights, KvType kv_type) {
+EngineOptions options_of(WeightFormat weights, KvType kv_type) {
   EngineOptions options;
   options.dtype = DType::f32;
-  options.use_int8_weights = use_int8_weights;
+  options.weights = weights;
   options.kv_type = kv_type;
   options.page_size = kv_type == KvType::int4 ? 32 : 8;
   options.max_batch = 4;
@@ -179,12 +179,13 @@ TEST_P(OutOfMemory, EveryAllocationOfLoadAndStepsMayFail) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryKind, OutOfMemory,
-                         ::testing::Values(Kind{"plain", options_of(false, KvType::plain)},
-                                           Kind{"int8_weights", options_of(true, KvType::plain)},
-                                           Kind{"int8_kv", options_of(false, KvType::int8)},
-                                           Kind{"int4_kv", options_of(true, KvType::int4)}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    EveryKind, OutOfMemory,
+    ::testing::Values(Kind{"plain", options_of(WeightFormat::plain, KvType::plain)},
+                      Kind{"int8_weights", options_of(WeightFormat::int8, KvType::plain)},
+                      Kind{"int8_kv", options_of(WeightFormat::plain, KvType::int8)},
+                      Kind{"int4_kv", options_of(WeightFormat::int8, KvType::int4)}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace tessera::testing

@@ -76,8 +76,7 @@ TEST(Allocation, AStepTakesNoMemory) {
         Kind{{.dtype = DType::bf16, .format = model::WeightFormat::int8}},
         Kind{{.dtype = DType::bf16}, KvType::int8}, Kind{{.dtype = DType::bf16}, KvType::int4}}) {
     const model::LoadOptions& options = kind.load;
-    Runner runner(config, load_weights(checkpoint, config, options), options.dtype, local, 96,
-                  kind.kv_type);
+    Runner runner(load_model(checkpoint, config, options), local, 96, kind.kv_type);
     Sequence first, second;
     second.tail = 1;
     const std::vector<int32_t> prompt(40, 7);

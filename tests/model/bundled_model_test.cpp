@@ -45,7 +45,7 @@ class BundledModel : public ::testing::Test {
     static dist::LocalCommunicator local;
     const ModelConfig config = model::load_config(bundled_model());
     const Checkpoint checkpoint = Checkpoint::open(bundled_model());
-    return Runner(config, load_weights(checkpoint, config, options), options.dtype, local);
+    return Runner(load_model(checkpoint, config, options), local);
   }
   // All rows of logits of a prompt in one step.
   static Logits prefill(Runner& runner, const std::vector<int32_t>& prompt) {
@@ -94,20 +94,21 @@ TEST_F(BundledModel, GreedyTokensInF32AreTheOraclesForEveryPrompt) {
 double logit_bound(double relative) {
   const Checkpoint checkpoint = Checkpoint::open(bundled_model());
   const ModelConfig config = model::load_config(bundled_model());
-  const model::LlamaWeights weights = load_weights(checkpoint, config, {.dtype = DType::f32});
-  const auto norm = [&](const Tensor& tensor, int64_t row) {
+  const auto loaded = load_model(checkpoint, config, {.dtype = DType::f32});
+  const auto norm = [&](const char* name, int64_t row) {
+    const TensorView& tensor = loaded->weights().find(name).values;
     double squares = 0.0;
     for (int64_t i = 0; i < config.hidden; ++i) {
-      const double value = tensor.view().as<float>()[row * config.hidden + i];
+      const double value = tensor.as<float>()[row * config.hidden + i];
       squares += value * value;
     }
     return std::sqrt(squares);
   };
   double row_norm = 0.0;
   for (int64_t row = 0; row < config.vocab; ++row) {
-    row_norm = std::max(row_norm, norm(weights.embedding, row));
+    row_norm = std::max(row_norm, norm("model.embed_tokens.weight", row));
   }
-  const double hidden_norm = norm(weights.final_norm, 0);  // a normalised state times the weight
+  const double hidden_norm = norm("model.norm.weight", 0);  // a normalised state times the weight
   return 4.0 * relative * hidden_norm * row_norm / std::sqrt(static_cast<double>(config.hidden));
 }
 

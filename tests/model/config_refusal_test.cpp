@@ -102,11 +102,11 @@ const std::vector<Case> kCases = {
     {R"({"model_type": "mistral", "architectures": null, "sliding_window": 0})",
      {"sliding_window is 0"}},
     {R"({"model_type": "qwen2", "architectures": null, "use_sliding_window": true,
-         "sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"]})",
-     {"layer_types", "2 in all"}},
+         "sliding_window": 64, "layer_types": ["sliding_attention", "chunked_attention"]})",
+     {"layer_types", "full_attention and sliding_attention"}},
     {R"({"model_type": "qwen2", "architectures": null, "use_sliding_window": true,
          "sliding_window": 64, "layer_types": ["full_attention"]})",
-     {"layer_types", "2 in all"}},
+     {"layer_types", "a list of 2"}},
 };
 
 void expect_refused(const std::string& text, const std::vector<std::string_view>& words) {

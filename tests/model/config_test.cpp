@@ -13,7 +13,6 @@
 namespace tessera::testing {
 namespace {
 
-using model::Architecture;
 using model::ModelConfig;
 using model::parse_config;
 
@@ -27,7 +26,7 @@ TEST(Config, ReadsLlama2InTheOldForm) {
     "tie_word_embeddings": false, "torch_dtype": "float16", "use_cache": true,
     "vocab_size": 32000})",
                                           "config.json");
-  EXPECT_EQ(config.architecture, Architecture::llama);
+  EXPECT_EQ(config.architecture, "llama");
   EXPECT_EQ(config.num_layers, 32);
   EXPECT_EQ(config.head_dim, 128);
   EXPECT_EQ(config.num_kv_heads, 32);

@@ -11,8 +11,8 @@
 
 #include "core/text.h"
 #include "model/config.h"
+#include "model/model.h"
 #include "model/safetensors.h"
-#include "model/weights.h"
 #include "tests/core/message_of.h"
 #include "tests/model/stored_file.h"
 #include "tests/model/temporary_folder.h"
@@ -84,7 +84,7 @@ TEST(HostileNames, OfTensorsThatAModelHasNoPlaceFor) {
   tensors.push_back({concat("model.", hostile()), {1}, {0}});
   folder.write("model.safetensors", stored_tensors(tensors));
   const model::Checkpoint checkpoint = model::Checkpoint::open(folder.path());
-  expect_harmless("a tensor too many", [&] { model::load_weights(checkpoint, config, {}); });
+  expect_harmless("a tensor too many", [&] { model::load_model(checkpoint, config, {}); });
 }
 
 TEST(HostileNames, OfShardsAndTensorsInAnIndex) {

@@ -30,7 +30,7 @@ Runner make_runner(DType dtype, KvType type) {
   static dist::LocalCommunicator local;
   const model::ModelConfig config = model::load_config(bundled_model());
   const model::Checkpoint checkpoint = model::Checkpoint::open(bundled_model());
-  return Runner(config, load_weights(checkpoint, config, {.dtype = dtype}), dtype, local, 96, type);
+  return Runner(load_model(checkpoint, config, {.dtype = dtype}), local, 96, type);
 }
 
 // The logits of every position, computed in chunks of these sizes, the last for the rest. A second

@@ -1,7 +1,5 @@
 // The forward pass on small random models: ranks, windows, biases and what it refuses.
 // SPDX-License-Identifier: MIT
-#include "model/llama.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/model.h"
 #include "tests/core/message_of.h"
 #include "tests/dist/thread_communicator.h"
 #include "tests/model/runner.h"
@@ -17,7 +16,6 @@
 namespace tessera::testing {
 namespace {
 
-using model::LlamaWeights;
 using model::ModelConfig;
 using Logits = std::vector<std::vector<float>>;
 
@@ -31,10 +29,12 @@ std::vector<int32_t> tokens_of(size_t count) {
 
 // The logits of a prompt and of a few decodes after it, by one rank of a world.
 Logits run(const ModelConfig& config, dist::Communicator& communicator) {
-  LlamaWeights weights = make_random_weights(
-      config, {.dtype = DType::f32, .rank = communicator.rank(), .num_ranks = communicator.size()},
-      kSeed);
-  Runner runner(config, std::move(weights), DType::f32, communicator);
+  Runner runner(
+      make_random_model(
+          config,
+          {.dtype = DType::f32, .rank = communicator.rank(), .num_ranks = communicator.size()},
+          kSeed),
+      communicator);
   Sequence sequence;
   Logits rows;
   std::vector<Chunk> chunks = {{&sequence, tokens_of(21), true}};
@@ -104,15 +104,18 @@ TEST(Llama, AWindowHidesWhatLiesBeforeIt) {
   for (size_t row = 0; row < plain.size(); ++row) {
     EXPECT_EQ(windowed[row] == plain[row], row < 8) << row;
   }
-  config.first_windowed_layer = config.num_layers;
+  // One layer that sees everything carries what lies before the window to the end.
+  config.windowed_layers = {false, true};
+  EXPECT_NE(run_alone(config), windowed);
+  EXPECT_NE(run_alone(config), plain);
+  config.windowed_layers = {false, false};
   EXPECT_EQ(run_alone(config), plain);
 }
 
 TEST(Llama, LogitsComeOnlyForTheRowsAskedFor) {
   dist::LocalCommunicator local;
   const ModelConfig config = tiny_config();
-  Runner runner(config, make_random_weights(config, {.dtype = DType::f32}, kSeed), DType::f32,
-                local);
+  Runner runner(make_random_model(config, {.dtype = DType::f32}, kSeed), local);
   Sequence first, second;
   const std::vector<Chunk> chunks = {{&first, tokens_of(9)}, {&second, tokens_of(17)}};
   const TensorView logits = runner.step(chunks);
@@ -128,8 +131,8 @@ TEST(Llama, AStepWithoutLogitsAndAnEmptyStepReturnNone) {
   dist::LocalCommunicator local;
   const ModelConfig config = tiny_config();
   const model::BatchLimits limits{.tokens = 8, .batch = 2, .max_pages = 2, .logits = 4};
-  model::Llama llama(config, make_random_weights(config, {.dtype = DType::f32}, kSeed), DType::f32,
-                     cpu_device(), limits, local);
+  const auto llama = make_random_model(config, {.dtype = DType::f32}, kSeed);
+  llama->prepare(limits, local);
   model::KvMemory kv(config, 2, {.num_pages = 4, .dtype = DType::f32}, cpu_device());
   model::BatchBuffers buffers(limits, cpu_device());
   model::HostBatch host{.tokens = {1, 2},
@@ -140,12 +143,12 @@ TEST(Llama, AStepWithoutLogitsAndAnEmptyStepReturnNone) {
                         .query_starts = {0, 2},
                         .logit_rows = {},
                         .max_pages = 1};
-  EXPECT_EQ(llama.forward(buffers.upload(host, {}), kv, {}).size(0), 0);
+  EXPECT_EQ(llama->forward(buffers.upload(host, {}), kv, {}).size(0), 0);
   host.clear();
   host.query_starts = {0};
-  EXPECT_EQ(llama.forward(buffers.upload(host, {}), kv, {}).size(0), 0);
-  EXPECT_GT(llama.weight_bytes(), 0);
-  EXPECT_GT(llama.activation_bytes(), 0);
+  EXPECT_EQ(llama->forward(buffers.upload(host, {}), kv, {}).size(0), 0);
+  EXPECT_GT(llama->weight_bytes(), 0);
+  EXPECT_GT(llama->activation_bytes(), 0);
 }
 
 TEST(Llama, RefusesWeightsOfAnotherRankAndPagesOfAnotherType) {
@@ -153,26 +156,25 @@ TEST(Llama, RefusesWeightsOfAnotherRankAndPagesOfAnotherType) {
   const ModelConfig config = tiny_config();
   const model::BatchLimits limits{.tokens = 8, .batch = 2, .max_pages = 2, .logits = 4};
   const std::string message = message_of([&] {
-    model::Llama(config, make_random_weights(config, {.dtype = DType::f32, .num_ranks = 2}, kSeed),
-                 DType::f32, cpu_device(), limits, local);
+    make_random_model(config, {.dtype = DType::f32, .num_ranks = 2}, kSeed)->prepare(limits, local);
   });
-  EXPECT_NE(message.find("qkv is f32[256, 64] on cpu; this rank needs [512, 64]"),
+  EXPECT_NE(message.find("those of rank 0 of 2 and the communicator is rank 0 of 1"),
             std::string::npos)
       << message;
-  model::Llama llama(config, make_random_weights(config, {.dtype = DType::f32}, kSeed), DType::f32,
-                     cpu_device(), limits, local);
+  const auto llama = make_random_model(config, {.dtype = DType::f32}, kSeed);
+  llama->prepare(limits, local);
   model::KvMemory kv(config, 2, {.num_pages = 4, .dtype = DType::bf16}, cpu_device());
   model::BatchBuffers buffers(limits, cpu_device());
   model::HostBatch host;
   host.query_starts = {0};
   const model::Batch batch = buffers.upload(host, {});
-  EXPECT_NE(message_of([&] { llama.forward(batch, kv, {}); })
+  EXPECT_NE(message_of([&] { llama->forward(batch, kv, {}); })
                 .find("the KV cache has 2 heads, plain of bf16; this rank was made for 2, plain of "
                       "f32"),
             std::string::npos);
   model::KvMemory codes(config, 2, {.num_pages = 4, .dtype = DType::f32, .type = KvType::int8},
                         cpu_device());
-  EXPECT_NE(message_of([&] { llama.forward(batch, codes, {}); }).find("2 heads, int8 of f32"),
+  EXPECT_NE(message_of([&] { llama->forward(batch, codes, {}); }).find("2 heads, int8 of f32"),
             std::string::npos);
 }
 

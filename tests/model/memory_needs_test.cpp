@@ -1,17 +1,16 @@
-// What a config says a model will take, against what it takes.
+// What a dry model says it will take, against what a real one takes.
 // SPDX-License-Identifier: MIT
-#include "model/memory_needs.h"
-
 #include <gtest/gtest.h>
 
 #include "dist/communicator.h"
-#include "model/llama.h"
+#include "model/model.h"
 #include "tests/model/tiny_model.h"
 
 namespace tessera::testing {
 namespace {
 
 using model::BatchLimits;
+using model::LoadOptions;
 using model::ModelConfig;
 using model::WeightFormat;
 
@@ -26,21 +25,25 @@ std::vector<ModelConfig> configs() {
   return {plain, tied, biased};
 }
 
+constexpr BatchLimits kLimits{
+    .tokens = 40, .batch = 3, .max_pages = 9, .logits = 7, .max_positions = 100};
+
 TEST(MemoryNeeds, AreWhatWeightsTake) {
   for (const ModelConfig& config : configs()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const WeightFormat format : {WeightFormat::plain, WeightFormat::int8}) {
-        const model::LlamaWeights weights =
-            make_random_weights(config, {.dtype = dtype, .format = format}, 1);
-        EXPECT_EQ(model::weight_bytes(config, dtype, format), weights.size_bytes());
-        const model::LayerWeights& layer = weights.layers.front();
-        int64_t largest =
-            std::max(weights.embedding.size_bytes(), weights.head.weight.size_bytes());
-        for (const model::Linear* linear :
-             {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-          largest = std::max(largest, linear->weight.size_bytes());
+        const LoadOptions options{.dtype = dtype, .format = format};
+        const auto made = make_random_model(config, options, 1);
+        const model::ModelNeeds needs = measure_model(config, options, kLimits);
+        EXPECT_EQ(needs.weights, made->weight_bytes());
+        EXPECT_EQ(model::weight_bytes(config, dtype, format), made->weight_bytes());
+        EXPECT_EQ(needs.largest_weight, made->weights().largest_bytes());
+        // Every element once: of a linear layer a byte or an element, of the rest an element.
+        if (format == WeightFormat::plain) {
+          EXPECT_EQ(needs.weights, config.num_parameters() * bit_width(dtype) / 8);
+        } else {
+          EXPECT_LT(needs.weights, config.num_parameters() * bit_width(dtype) / 8);
         }
-        EXPECT_EQ(model::largest_weight_bytes(config, dtype, format), largest);
       }
     }
   }
@@ -51,16 +54,14 @@ TEST(MemoryNeeds, AreWhatTheForwardPassTakes) {
   for (const ModelConfig& config : configs()) {
     for (const KvType kv_type : {KvType::plain, KvType::int8, KvType::int4}) {
       for (const int64_t max_positions : {int64_t{100}, config.max_positions}) {
-        const BatchLimits limits{.tokens = 40,
-                                 .batch = 3,
-                                 .max_pages = 9,
-                                 .logits = 7,
-                                 .max_positions = max_positions,
-                                 .kv_type = kv_type};
-        const model::Llama llama(config, make_random_weights(config, {.dtype = DType::bf16}, 1),
-                                 DType::bf16, cpu_device(), limits, local);
-        EXPECT_EQ(model::activation_bytes(config, DType::bf16, limits), llama.activation_bytes())
+        BatchLimits limits = kLimits;
+        limits.max_positions = max_positions;
+        limits.kv_type = kv_type;
+        const auto made = make_random_model(config, {}, 1);
+        made->prepare(limits, local);
+        EXPECT_EQ(measure_model(config, {}, limits).activations, made->activation_bytes())
             << name(kv_type);
+        EXPECT_GT(made->activation_bytes(), limits.tokens * config.hidden * 2);
       }
     }
   }

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "dist/communicator.h"
-#include "model/llama.h"
+#include "model/model.h"
 
 namespace tessera::testing {
 
@@ -33,8 +34,8 @@ class Runner {
   static constexpr int64_t kPageSize = 16;  // 32 where keys have tails
   static constexpr int64_t kNumTails = 16;
 
-  Runner(const model::ModelConfig& config, model::LlamaWeights weights, DType dtype,
-         dist::Communicator& communicator, int64_t num_pages = 96, KvType kv_type = KvType::plain)
+  Runner(std::unique_ptr<model::Model> model, dist::Communicator& communicator,
+         int64_t num_pages = 96, KvType kv_type = KvType::plain)
       : page_size_(model::has_tails(kv_type) ? 2 * kPageSize : kPageSize),
         limits_{.tokens = 320,
                 .batch = 16,
@@ -42,15 +43,16 @@ class Runner {
                 .logits = 320,
                 .max_positions = 512,
                 .kv_type = kv_type},
-        llama_(config, std::move(weights), dtype, cpu_device(), limits_, communicator),
-        kv_(config, llama_.num_kv_heads(),
+        model_(std::move(model)),
+        kv_(model_->config(), model_->num_kv_heads(),
             {.num_pages = num_pages,
              .page_size = page_size_,
-             .dtype = dtype,
+             .dtype = model_->dtype(),
              .type = kv_type,
              .num_tails = model::has_tails(kv_type) ? kNumTails : 0},
             cpu_device()),
         buffers_(limits_, cpu_device()) {
+    model_->prepare(limits_, communicator);
     // Neighbouring pages of a sequence lie far apart: 29 and the number of pages share no factor.
     for (int64_t i = 0; i < num_pages; ++i) {
       free_pages_.push_back(static_cast<int32_t>(i * 29 % num_pages));
@@ -70,14 +72,14 @@ class Runner {
     host_.query_starts.push_back(0);
     for (const Chunk& chunk : chunks) add(chunk);
   }
-  TensorView run() { return llama_.forward(buffers_.upload(host_, ctx_), kv_, ctx_); }
+  TensorView run() { return model_->forward(buffers_.upload(host_, ctx_), kv_, ctx_); }
 
   void release(Sequence& sequence) {
     free_pages_.insert(free_pages_.end(), sequence.pages.begin(), sequence.pages.end());
     sequence = {};
   }
   model::KvMemory& kv() { return kv_; }
-  model::Llama& llama() { return llama_; }
+  model::Model& model() { return *model_; }
 
  private:
   void add(const Chunk& chunk) {
@@ -114,7 +116,7 @@ class Runner {
 
   int64_t page_size_;
   model::BatchLimits limits_;
-  model::Llama llama_;
+  std::unique_ptr<model::Model> model_;
   model::KvMemory kv_;
   model::BatchBuffers buffers_;
   model::HostBatch host_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/weight_source.h"
+#include "model/model.h"
 #include "tests/model/stored_file.h"
 #include "tests/model/temporary_folder.h"
 
@@ -38,7 +38,8 @@ inline float value_at(const std::string& name, int64_t row, int64_t col) {
 inline std::vector<FileTensor> tiny_tensors(const model::ModelConfig& config,
                                             DType dtype = DType::f32) {
   std::vector<FileTensor> tensors;
-  for (const model::TensorSpec& spec : model::tensor_specs(config)) {
+  const auto dry = model::make_dry_model(config, {});
+  for (const model::TensorSpec& spec : dry->weights().specs()) {
     FileTensor tensor{.name = spec.name, .shape = {spec.num_rows}, .values = {}, .dtype = dtype};
     if (!spec.is_vector) tensor.shape.push_back(spec.num_cols);
     for (int64_t row = 0; row < spec.num_rows; ++row) {

@@ -1,7 +1,5 @@
 // Loading weights: every element where it belongs, fused, cut to ranks, converted and quantised.
 // SPDX-License-Identifier: MIT
-#include "model/weights.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/model.h"
 #include "tests/core/message_of.h"
 #include "tests/model/tiny_model.h"
 
@@ -18,13 +17,18 @@ namespace tessera::testing {
 namespace {
 
 using model::Checkpoint;
-using model::LlamaWeights;
 using model::LoadOptions;
+using model::Model;
 using model::ModelConfig;
 using model::WeightFormat;
 
-float at(const Tensor& tensor, int64_t row, int64_t col) {
-  if (tensor.view().rank == 1) return load_as_float(tensor, std::vector<int64_t>{row});
+// A weight by the name of its tensor or, where it is made of several, by the layer's name for it.
+const TensorView& weight_of(const std::unique_ptr<Model>& loaded, const std::string& name) {
+  return loaded->weights().find(name).values;
+}
+
+float at(const TensorView& tensor, int64_t row, int64_t col) {
+  if (tensor.rank == 1) return load_as_float(tensor, std::vector<int64_t>{row});
   return load_as_float(tensor, std::vector<int64_t>{row, col});
 }
 
@@ -36,8 +40,8 @@ struct Source {
   int64_t col = 0;
 };
 
-void expect_filled(const Tensor& tensor, const std::vector<Source>& sources) {
-  const int64_t num_cols = tensor.view().rank == 1 ? 1 : tensor.view().size(1);
+void expect_filled(const TensorView& tensor, const std::vector<Source>& sources) {
+  const int64_t num_cols = tensor.rank == 1 ? 1 : tensor.size(1);
   int64_t row = 0;
   for (const Source& source : sources) {
     for (int64_t i = 0; i < source.num_rows; ++i, ++row) {
@@ -47,7 +51,7 @@ void expect_filled(const Tensor& tensor, const std::vector<Source>& sources) {
       }
     }
   }
-  EXPECT_EQ(row, tensor.view().size(0));
+  EXPECT_EQ(row, tensor.size(0));
 }
 
 struct Share {
@@ -56,38 +60,45 @@ struct Share {
 };
 
 // Every tensor of a rank, of a model with all biases and a head of its own.
-void expect_all_filled(const LlamaWeights& weights, const ModelConfig& c, Share share = {}) {
+void expect_all_filled(const std::unique_ptr<Model>& loaded, const ModelConfig& c,
+                       Share share = {}) {
   const int64_t q = c.num_heads * c.head_dim / share.num_ranks;
   const int64_t kv = c.num_kv_heads * c.head_dim / share.num_ranks;
   const int64_t inter = c.inter / share.num_ranks;
   const int64_t vocab = c.vocab / share.num_ranks;
   const int64_t r = share.rank;
-  expect_filled(weights.embedding, {{"model.embed_tokens.weight", 0, c.vocab}});
-  expect_filled(weights.final_norm, {{"model.norm.weight", 0, c.hidden}});
-  expect_filled(weights.head.weight, {{"lm_head.weight", r * vocab, vocab}});
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const model::LayerWeights& layer = weights.layers[i];
+  const auto expect_one = [&](const std::string& name, const std::vector<Source>& sources) {
+    expect_filled(weight_of(loaded, name), sources);
+  };
+  expect_one("model.embed_tokens.weight", {{"model.embed_tokens.weight", 0, c.vocab}});
+  expect_one("model.norm.weight", {{"model.norm.weight", 0, c.hidden}});
+  expect_one("lm_head.weight", {{"lm_head.weight", r * vocab, vocab}});
+  for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string p = "model.layers." + std::to_string(i) + ".";
-    const auto qkv = [&](const std::string& what) {
-      return std::vector<Source>{{p + "self_attn.q_proj." + what, r * q, q},
-                                 {p + "self_attn.k_proj." + what, r * kv, kv},
-                                 {p + "self_attn.v_proj." + what, r * kv, kv}};
-    };
-    const auto gate_up = [&](const std::string& what) {
-      return std::vector<Source>{{p + "mlp.gate_proj." + what, r * inter, inter},
-                                 {p + "mlp.up_proj." + what, r * inter, inter}};
-    };
-    expect_filled(layer.attention_norm, {{p + "input_layernorm.weight", 0, c.hidden}});
-    expect_filled(layer.mlp_norm, {{p + "post_attention_layernorm.weight", 0, c.hidden}});
-    expect_filled(layer.qkv.weight, qkv("weight"));
-    expect_filled(layer.qkv.bias, qkv("bias"));
-    expect_filled(layer.gate_up.weight, gate_up("weight"));
-    expect_filled(layer.gate_up.bias, gate_up("bias"));
-    expect_filled(layer.output.weight, {{p + "self_attn.o_proj.weight", 0, c.hidden, r * q}});
-    expect_filled(layer.down.weight, {{p + "mlp.down_proj.weight", 0, c.hidden, r * inter}});
-    EXPECT_EQ(layer.output.bias.size_bytes() > 0, r == 0);
-    if (r == 0) expect_filled(layer.output.bias, {{p + "self_attn.o_proj.bias", 0, c.hidden}});
-    if (r == 0) expect_filled(layer.down.bias, {{p + "mlp.down_proj.bias", 0, c.hidden}});
+    for (const std::string norm : {"input_layernorm.weight", "post_attention_layernorm.weight"}) {
+      expect_one(p + norm, {{p + norm, 0, c.hidden}});
+    }
+    for (const std::string what : {".weight", ".bias"}) {
+      expect_one(p + "self_attn.qkv" + what, {{p + "self_attn.q_proj" + what, r * q, q},
+                                              {p + "self_attn.k_proj" + what, r * kv, kv},
+                                              {p + "self_attn.v_proj" + what, r * kv, kv}});
+      std::vector<Source> gate_up;  // 8 rows of each in turn, as pack_gate_up orders them
+      for (int64_t row = r * inter; row < (r + 1) * inter; row += 8) {
+        gate_up.push_back({p + "mlp.gate_proj" + what, row, 8});
+        gate_up.push_back({p + "mlp.up_proj" + what, row, 8});
+      }
+      expect_one(p + "mlp.gate_up" + what, gate_up);
+    }
+    const std::string output = p + "self_attn.o_proj", down = p + "mlp.down_proj";
+    expect_one(output + ".weight", {{output + ".weight", 0, c.hidden, r * q}});
+    expect_one(down + ".weight", {{down + ".weight", 0, c.hidden, r * inter}});
+    for (const std::string& name : {output + ".bias", down + ".bias"}) {
+      if (r == 0) {
+        expect_one(name, {{name, 0, c.hidden}});
+      } else {  // the sum over the ranks takes it once
+        EXPECT_NE(message_of([&] { weight_of(loaded, name); }), "");
+      }
+    }
   }
 }
 
@@ -106,7 +117,7 @@ class LoadWeights : public ::testing::Test {
   std::string refusal(const std::vector<FileTensor>& tensors, const ModelConfig& config,
                       const LoadOptions& options = {}) {
     const Checkpoint checkpoint = store(tensors);
-    return message_of([&] { load_weights(checkpoint, config, options); });
+    return message_of([&] { load_model(checkpoint, config, options); });
   }
   TemporaryFolder folder_;
 };
@@ -116,10 +127,10 @@ TEST_F(LoadWeights, PutsEveryElementInItsPlaceFromEveryTypeToEveryType) {
   for (const DType stored : {DType::f32, DType::f16, DType::bf16}) {
     const Checkpoint checkpoint = store(tiny_tensors(config, stored));
     for (const DType wanted : {DType::f32, DType::f16, DType::bf16}) {
-      const LlamaWeights weights = load_weights(checkpoint, config, {.dtype = wanted});
-      EXPECT_EQ(weights.layers[0].qkv.weight.view().dtype, wanted);
-      expect_all_filled(weights, config);
-      EXPECT_EQ(weights.size_bytes(), config.num_parameters() * bit_width(wanted) / 8);
+      const auto loaded = load_model(checkpoint, config, {.dtype = wanted});
+      EXPECT_EQ(weight_of(loaded, "model.layers.0.self_attn.qkv.weight").dtype, wanted);
+      expect_all_filled(loaded, config);
+      EXPECT_EQ(loaded->weight_bytes(), config.num_parameters() * bit_width(wanted) / 8);
     }
   }
 }
@@ -129,7 +140,7 @@ TEST_F(LoadWeights, TakesDataThatIsMisaligned) {
   for (const DType stored : {DType::f32, DType::bf16}) {
     const Checkpoint checkpoint = store(tiny_tensors(config, stored), 1);
     for (const DType wanted : {DType::f32, DType::bf16}) {
-      expect_all_filled(load_weights(checkpoint, config, {.dtype = wanted}), config);
+      expect_all_filled(load_model(checkpoint, config, {.dtype = wanted}), config);
     }
   }
 }
@@ -138,9 +149,9 @@ TEST_F(LoadWeights, CutsTheModelIntoRanks) {
   const ModelConfig config = biased_config();
   const Checkpoint checkpoint = store(tiny_tensors(config));
   for (const int rank : {0, 1}) {
-    const LlamaWeights weights =
-        load_weights(checkpoint, config, {.dtype = DType::f32, .rank = rank, .num_ranks = 2});
-    expect_all_filled(weights, config, {rank, 2});
+    const auto loaded =
+        load_model(checkpoint, config, {.dtype = DType::f32, .rank = rank, .num_ranks = 2});
+    expect_all_filled(loaded, config, {rank, 2});
   }
 }
 
@@ -149,7 +160,7 @@ TEST_F(LoadWeights, RefusesRanksThatDoNotDivideTheModel) {
   const Checkpoint checkpoint = store(tiny_tensors(config));
   const auto load = [&](int rank, int num_ranks) {
     return message_of(
-        [&] { load_weights(checkpoint, config, {.rank = rank, .num_ranks = num_ranks}); });
+        [&] { load_model(checkpoint, config, {.rank = rank, .num_ranks = num_ranks}); });
   };
   EXPECT_NE(load(0, 4).find("num_kv_heads is 2 and cannot be shared by 4"), std::string::npos);
   EXPECT_NE(load(2, 2).find("rank is 2 of 2"), std::string::npos);
@@ -159,31 +170,34 @@ TEST_F(LoadWeights, ATiedHeadIsTheEmbedding) {
   ModelConfig config = tiny_config();
   config.has_tied_embeddings = true;
   const Checkpoint checkpoint = store(tiny_tensors(config));
-  const LlamaWeights plain = load_weights(checkpoint, config, {.dtype = DType::f32});
-  EXPECT_EQ(plain.head.weight.size_bytes(), 0);
-  const LlamaWeights int8 =
-      load_weights(checkpoint, config, {.dtype = DType::f32, .format = WeightFormat::int8});
-  EXPECT_EQ(int8.head.weight.view().dtype, DType::i8);
+  const auto plain = load_model(checkpoint, config, {.dtype = DType::f32});
+  EXPECT_NE(message_of([&] { weight_of(plain, "lm_head.weight"); }), "");
+  const auto int8 =
+      load_model(checkpoint, config, {.dtype = DType::f32, .format = WeightFormat::int8});
+  EXPECT_EQ(weight_of(int8, "lm_head.weight").dtype, DType::i8);
 }
 
 TEST_F(LoadWeights, Int8KeepsEveryValueWithinHalfAStepOfItsRow) {
   const ModelConfig config = biased_config();
   const Checkpoint checkpoint = store(tiny_tensors(config));
-  const LlamaWeights plain = load_weights(checkpoint, config, {.dtype = DType::f32});
-  const LlamaWeights int8 =
-      load_weights(checkpoint, config, {.dtype = DType::bf16, .format = WeightFormat::int8});
-  const model::Linear& want = plain.layers[1].qkv;
-  const model::Linear& got = int8.layers[1].qkv;
-  ASSERT_TRUE(got.weight.view().same_shape(want.weight.view()));
-  for (int64_t row = 0; row < want.weight.view().size(0); ++row) {
-    const float scale = at(got.scale, row, 0);
-    for (int64_t col = 0; col < want.weight.view().size(1); ++col) {
-      const float value = at(got.weight, row, col) * scale;
-      EXPECT_LE(std::fabs(value - at(want.weight, row, col)), 0.5001f * scale);
+  const auto plain = load_model(checkpoint, config, {.dtype = DType::f32});
+  const auto int8 =
+      load_model(checkpoint, config, {.dtype = DType::bf16, .format = WeightFormat::int8});
+  for (const std::string name : {"self_attn.qkv", "mlp.gate_up", "mlp.down_proj"}) {
+    const std::string weight = "model.layers.1." + name + ".weight";
+    const TensorView& want = weight_of(plain, weight);
+    const model::LinearWeight& got = int8->weights().find(weight);
+    ASSERT_TRUE(got.values.same_shape(want));
+    for (int64_t row = 0; row < want.size(0); ++row) {
+      const float scale = at(got.scale, row, 0);
+      for (int64_t col = 0; col < want.size(1); ++col) {
+        const float value = at(got.values, row, col) * scale;
+        ASSERT_LE(std::fabs(value - at(want, row, col)), 0.5001f * scale) << name;
+      }
     }
   }
-  EXPECT_EQ(got.bias.view().dtype, DType::bf16);
-  EXPECT_EQ(int8.embedding.view().dtype, DType::bf16);
+  EXPECT_EQ(weight_of(int8, "model.layers.1.self_attn.qkv.bias").dtype, DType::bf16);
+  EXPECT_EQ(weight_of(int8, "model.embed_tokens.weight").dtype, DType::bf16);
 }
 
 TEST_F(LoadWeights, NamesATensorThatIsMissing) {
@@ -244,7 +258,7 @@ TEST_F(LoadWeights, RefusesTypesThatAreNoWeights) {
     file.replace(field + 9, 3, type);
     folder_.write("model.safetensors", file);
     const Checkpoint checkpoint = Checkpoint::open(folder_.path());
-    const std::string message = message_of([&] { load_weights(checkpoint, config, {}); });
+    const std::string message = message_of([&] { load_model(checkpoint, config, {}); });
     EXPECT_NE(message.find(type), std::string::npos) << message;
   }
 }
@@ -272,7 +286,9 @@ TEST_F(LoadWeights, FindsValuesThatAreNotFiniteWhenAskedAndWhenTheyAreQuantised)
 TEST_F(LoadWeights, SaysWhenAValueIsBeyondTheTypeAskedFor) {
   const ModelConfig config = tiny_config();
   std::vector<FileTensor> tensors = tiny_tensors(config);
-  tensors[1].values[7] = 1e5f;  // model.norm.weight
+  for (FileTensor& tensor : tensors) {
+    if (tensor.name == "model.norm.weight") tensor.values[7] = 1e5f;
+  }
   EXPECT_EQ(refusal(tensors, config, {.dtype = DType::bf16, .check_values = true}), "");
   const std::string message = refusal(tensors, config, {.dtype = DType::f16, .check_values = true});
   EXPECT_NE(
@@ -293,8 +309,8 @@ TEST_F(LoadWeights, NamesAFileThatShrinksWhileItIsLoaded) {
         if (done > 0) std::filesystem::resize_file(path, static_cast<uintmax_t>(size / 2));
       };
       const std::string message = message_of([&] {
-        load_weights(checkpoint, config,
-                     {.dtype = DType::bf16, .format = format, .on_progress = shrink});
+        load_model(checkpoint, config,
+                   {.dtype = DType::bf16, .format = format, .on_progress = shrink});
       });
       EXPECT_NE(message.find(path.string() + ": ends at byte "), std::string::npos) << message;
       EXPECT_NE(message.find(" and had " + std::to_string(size)), std::string::npos) << message;
@@ -305,18 +321,18 @@ TEST_F(LoadWeights, NamesAFileThatShrinksWhileItIsLoaded) {
 TEST_F(LoadWeights, NeedsNothingOfTheFileOnceItIsLoaded) {
   const ModelConfig config = biased_config();
   const Checkpoint checkpoint = store(tiny_tensors(config));
-  const LlamaWeights weights = load_weights(checkpoint, config, {.dtype = DType::f32});
+  const auto loaded = load_model(checkpoint, config, {.dtype = DType::f32});
   std::filesystem::resize_file(folder_.path() / "model.safetensors", 0);
-  expect_all_filled(weights, config);
+  expect_all_filled(loaded, config);
 }
 
 TEST_F(LoadWeights, ReportsProgressToTheEnd) {
   const ModelConfig config = tiny_config();
   const Checkpoint checkpoint = store(tiny_tensors(config));
   std::vector<std::pair<int64_t, int64_t>> reports;
-  load_weights(checkpoint, config, {.on_progress = [&](int64_t done, int64_t total) {
-                 reports.emplace_back(done, total);
-               }});
+  load_model(checkpoint, config, {.on_progress = [&](int64_t done, int64_t total) {
+               reports.emplace_back(done, total);
+             }});
   ASSERT_GT(reports.size(), 10u);
   for (size_t i = 1; i < reports.size(); ++i) EXPECT_GE(reports[i].first, reports[i - 1].first);
   EXPECT_EQ(reports.back().first, reports.back().second);
@@ -325,17 +341,18 @@ TEST_F(LoadWeights, ReportsProgressToTheEnd) {
 // Random weights have the deviation that keeps activations in size, and depend on the seed alone.
 TEST(RandomWeights, AreNearNormalAndFixedByTheSeed) {
   const ModelConfig config = tiny_config();
-  const LlamaWeights first = make_random_weights(config, {.dtype = DType::f32}, 1);
-  const LlamaWeights again = make_random_weights(config, {.dtype = DType::f32}, 1);
-  const LlamaWeights other = make_random_weights(config, {.dtype = DType::f32}, 2);
-  const Tensor& weight = first.layers[1].gate_up.weight;
+  const auto first = make_random_model(config, {.dtype = DType::f32}, 1);
+  const auto again = make_random_model(config, {.dtype = DType::f32}, 1);
+  const auto other = make_random_model(config, {.dtype = DType::f32}, 2);
+  const std::string name = "model.layers.1.mlp.gate_up.weight";
+  const TensorView& weight = weight_of(first, name);
   double sum = 0, squares = 0;
   int64_t num_equal = 0;
-  const int64_t count = weight.view().num_elements();
+  const int64_t count = weight.num_elements();
   for (int64_t i = 0; i < count; ++i) {
-    const double value = weight.view().as<float>()[i];
-    EXPECT_EQ(value, again.layers[1].gate_up.weight.view().as<float>()[i]);
-    num_equal += value == other.layers[1].gate_up.weight.view().as<float>()[i] ? 1 : 0;
+    const double value = weight.as<float>()[i];
+    EXPECT_EQ(value, weight_of(again, name).as<float>()[i]);
+    num_equal += value == weight_of(other, name).as<float>()[i] ? 1 : 0;
     sum += value;
     squares += value * value;
   }
@@ -344,17 +361,18 @@ TEST(RandomWeights, AreNearNormalAndFixedByTheSeed) {
   EXPECT_NEAR(sum / n, 0.0, 5.0 / 8.0 / std::sqrt(n));
   EXPECT_NEAR(squares / n, 1.0 / 64.0, 5.0 / 64.0 * std::sqrt(2.0 / n));
   EXPECT_LT(num_equal, count / 50);  // of 1021 values
-  EXPECT_EQ(at(first.layers[0].mlp_norm, 5, 0), 1.0f);
+  EXPECT_EQ(at(weight_of(first, "model.layers.0.post_attention_layernorm.weight"), 5, 0), 1.0f);
 }
 
 TEST(RandomWeights, RanksHoldPartsOfTheWhole) {
   const ModelConfig config = tiny_config();
-  const LlamaWeights whole = make_random_weights(config, {.dtype = DType::f32}, 1);
-  const LlamaWeights part =
-      make_random_weights(config, {.dtype = DType::f32, .rank = 1, .num_ranks = 2}, 1);
-  EXPECT_EQ(at(part.layers[0].down.weight, 3, 5), at(whole.layers[0].down.weight, 3, 48 + 5));
-  EXPECT_EQ(at(part.layers[0].gate_up.weight, 48 + 3, 5),
-            at(whole.layers[0].gate_up.weight, 96 + 48 + 3, 5));
+  const auto whole = make_random_model(config, {.dtype = DType::f32}, 1);
+  const auto part = make_random_model(config, {.dtype = DType::f32, .rank = 1, .num_ranks = 2}, 1);
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  EXPECT_EQ(at(weight_of(part, down), 3, 5), at(weight_of(whole, down), 3, 48 + 5));
+  // Row 3 of up, and row 48 + 3, behind 8 rows of gate for every 8 of up.
+  const std::string gate_up = "model.layers.0.mlp.gate_up.weight";
+  EXPECT_EQ(at(weight_of(part, gate_up), 8 + 3, 5), at(weight_of(whole, gate_up), 96 + 8 + 3, 5));
 }
 
 }  // namespace

@@ -2,17 +2,27 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/core/device.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera {
 
+// Answers "would these calls run here?" without running them: under Context::dry_run a call checks
+// its arguments and looks for a kernel as always, then returns. No address is read or written, so
+// views may point anywhere. A call that would have been refused leaves its error message here.
+struct DryRun {
+  std::vector<std::string> refusals;
+};
+
 struct Context {
   Stream stream = nullptr;       // GPU work is ordered on it; ignored on the CPU
   std::string_view row = {};     // run exactly this row, for tests and benches; empty: choose
   bool batch_invariant = false;  // only rows whose result does not depend on the batch
+  DryRun* dry_run = nullptr;     // if given, calls are only checked
 };
 
 }  // namespace tessera

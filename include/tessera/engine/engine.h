@@ -15,6 +15,7 @@
 #include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
 #include "tessera/ops/kv_type.h"
+#include "tessera/ops/weight_format.h"
 #include "tessera/text/tokenizer.h"
 
 namespace tessera {
@@ -24,9 +25,9 @@ inline constexpr int kStepTimeoutStatus = 4;
 
 struct EngineOptions {
   Device device = {};
-  DType dtype = DType::bf16;       // of weights and activations
-  bool use_int8_weights = false;   // quantise the weights of linear layers to int8
-  bool check_weights = false;      // refuse NaN and infinity when loading
+  DType dtype = DType::bf16;                   // of weights and activations
+  WeightFormat weights = WeightFormat::plain;  // of linear layers
+  bool check_weights = false;                  // refuse NaN and infinity when loading
   int64_t max_context = 0;         // tokens of one sequence; 0: what the model was made for
   int64_t kv_bytes = 0;            // memory for the KV cache. 0: enough for max_batch contexts, but
                                    // at most 25 % of free host memory, or 80 % of a GPU's

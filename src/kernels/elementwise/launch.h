@@ -28,6 +28,8 @@ void launch_dequantize(const DequantizeArgs& args, const Context& ctx);
 template <class Arch, class T>
 void launch_reduce(const ReduceArgs& args, const Context& ctx);
 template <class Arch, class T>
+void launch_scale(const ScaleArgs& args, const Context& ctx);
+template <class Arch, class T>
 void launch_argmax(const ArgmaxArgs& args, const Context& ctx);
 
 }  // namespace tessera::kernels

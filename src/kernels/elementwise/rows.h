@@ -13,6 +13,7 @@
 #include "tessera/ops/quantize.h"
 #include "tessera/ops/reduce.h"
 #include "tessera/ops/rope.h"
+#include "tessera/ops/scale.h"
 #include "tessera/ops/softmax.h"
 
 namespace tessera::kernels {
@@ -29,6 +30,7 @@ struct ElementwiseRows {
   std::span<const Row<DequantizeArgs>> dequantize;
   std::span<const Row<ReduceArgs>> reduce;
   std::span<const Row<ArgmaxArgs>> argmax;
+  std::span<const Row<ScaleArgs>> scale;
 };
 
 const ElementwiseRows& elementwise_rows();
@@ -46,6 +48,7 @@ inline RowKey key_of(const SoftmaxArgs& args) { return {args.x.dtype, args.out.d
 inline RowKey key_of(const EmbeddingArgs& args) { return {args.table.dtype, args.out.dtype}; }
 inline RowKey key_of(const QuantizeArgs& args) { return {args.x.dtype, args.out.dtype}; }
 inline RowKey key_of(const DequantizeArgs& args) { return {args.x.dtype, args.out.dtype}; }
+inline RowKey key_of(const ScaleArgs& args) { return {args.x.dtype, args.out.dtype}; }
 inline RowKey key_of(const ReduceArgs& args) { return {args.x.dtype, args.out.dtype}; }
 // The index type is chosen inside the launcher.
 inline RowKey key_of(const ArgmaxArgs& args) { return {args.x.dtype, args.x.dtype}; }

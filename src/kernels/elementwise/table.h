@@ -110,9 +110,15 @@ struct ElementwiseTable {
       row<float, float>("argmax", &launch_argmax<Arch, float>),
   };
 
-  static constexpr ElementwiseRows rows{rms_norm,   layer_norm, rope,  activation,
-                                        softmax,    embedding,  copy,  quantize,
-                                        dequantize, reduce,     argmax};
+  static constexpr Row<ScaleArgs> scale[] = {
+      row<Bf16, Bf16>("scale", &launch_scale<Arch, Bf16>),
+      row<F16, F16>("scale", &launch_scale<Arch, F16>),
+      row<float, float>("scale", &launch_scale<Arch, float>),
+  };
+
+  static constexpr ElementwiseRows rows{rms_norm,   layer_norm, rope,   activation,
+                                        softmax,    embedding,  copy,   quantize,
+                                        dequantize, reduce,     argmax, scale};
 };
 
 }  // namespace tessera::kernels

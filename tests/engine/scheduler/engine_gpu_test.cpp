@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "engine/make_engine.h"
-#include "model/device_support.h"
+#include "model/model.h"
 #include "tests/core/message_of.h"
 #include "tests/engine/scheduler/schedules.h"
 #include "tests/gpu.h"
@@ -101,9 +101,8 @@ class TypesOnGpu : public GpuTest, public ::testing::WithParamInterface<std::tup
     if (IsSkipped() || HasFailure()) return;
     const auto [dtype, kv_type] = GetParam();
     const std::string missing = model::find_missing_operation(
-        model::load_config(bundled_model()),
-        {.dtype = dtype, .kv_type = kv_type, .page_size = kv_type == KvType::int4 ? 32 : 16},
-        cuda_device());
+        model::load_config(bundled_model()), {.dtype = dtype, .device = cuda_device()}, kv_type,
+        kv_type == KvType::int4 ? 32 : 16);
     if (missing.empty()) return;
     if (kv_type == KvType::plain) FAIL() << "no kernel for " << missing;
     GTEST_SKIP() << "no kernel for " << missing;
@@ -146,11 +145,9 @@ TEST_F(EngineOnGpu, IsWhatAutoChoosesAndTypesWithoutKernelsAreNot) {
   const model::ModelConfig config = model::load_config(bundled_model());
   EngineOptions options = options_of(cuda_device(), DType::bf16, KvType::plain);
   EXPECT_EQ(engine::choose_device(config, options).device, cuda_device());
-  options.use_int8_weights = true;  // products with int8 weights are the CPU's so far
+  options.weights = WeightFormat::int8;  // products with int8 weights are the CPU's so far
   EXPECT_EQ(engine::choose_device(config, options).device, cpu_device());
-  EXPECT_NE(message_of([&] {
-              engine::check_device(config, options);
-            }).find("cuda:0 has no kernel for gemm of bf16 by i8"),
+  EXPECT_NE(message_of([&] { engine::check_device(config, options); }).find("gemm: b is i8"),
             std::string::npos);
 }
 

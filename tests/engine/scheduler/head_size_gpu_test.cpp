@@ -8,7 +8,6 @@
 #include <string>
 #include <tuple>
 
-#include "model/device_support.h"
 #include "tests/engine/scheduler/tiny_model.h"
 #include "tests/gpu.h"
 
@@ -29,7 +28,7 @@ Outcome run_on(Device device, int64_t head_dim, DType dtype, KvType kv_type) {
   config.num_heads = 4;
   config.num_kv_heads = 2;
   config.head_dim = head_dim;
-  const auto engine = engine_over(config, tiny_weights(config, dtype, device), options);
+  const auto engine = engine_over(tiny_model(config, dtype, device), options);
   Request request;
   for (int32_t i = 0; i < 70; ++i) request.prompt.push_back((7 * i + i * i) % kTinyVocab);
   request.sampling.temperature = 0.0f;

@@ -194,11 +194,11 @@ TEST(Life, SiblingsCopyThePageTheyShareInPart) {
 
 TEST(Life, ARequestWithBrokenLogitsFailsAlone) {
   const model::ModelConfig config = tiny_config();
-  model::LlamaWeights weights = tiny_weights(config);
+  std::unique_ptr<model::Model> model = tiny_model(config);
   constexpr int32_t kPoison = 77;
-  weights.embedding.view().as<float>()[kPoison * config.hidden] =
+  model->weights().find("model.embed_tokens.weight").values.as<float>()[kPoison * config.hidden] =
       std::numeric_limits<float>::quiet_NaN();
-  const auto engine = engine_over(config, std::move(weights), tiny_options(64));
+  const auto engine = engine_over(std::move(model), tiny_options(64));
   const Outcome alone = run_one(*tiny_engine(), make_request(counting(0, 20), 12));
   ASSERT_EQ(std::count(alone.tokens.begin(), alone.tokens.end(), kPoison), 0);
   Request poisoned = make_request({3, kPoison, 4}, 5);

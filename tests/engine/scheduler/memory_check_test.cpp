@@ -53,7 +53,7 @@ TEST(MemoryCheck, SaysWhatIsNeededForWhatAndWhatToChange) {
   for (const std::string& part :
        {concat("needs ", fixed, " bytes of cpu"), concat("weights ", needs.weights),
         concat(fixed - 1, " bytes are free"), std::string("lower <max_context>"),
-        std::string("use <use_int8_weights>")}) {
+        std::string("use <weights> int8")}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
   EXPECT_EQ(message.find("engine: "), std::string::npos) << message;

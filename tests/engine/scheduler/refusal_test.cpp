@@ -214,9 +214,8 @@ TEST(Refusal, OfAFolderWithoutATokenizer) {
 TEST(Refusal, OfATokenizerWithIdsBeyondTheModel) {
   const model::ModelConfig config = tiny_config();
   const std::string file = TESSERA_SOURCE_DIR "/models/tessera-13m/tokenizer.json";
-  const std::string message = message_of([&] {
-    engine::make_engine(config, tiny_weights(config), Tokenizer::load(file), tiny_options());
-  });
+  const std::string message = message_of(
+      [&] { engine::make_engine(tiny_model(config), Tokenizer::load(file), tiny_options()); });
   EXPECT_TRUE(
       message.starts_with("engine: the tokenizer has ids up to 8191; the model's "
                           "vocabulary ends at 95"))

@@ -28,11 +28,11 @@ std::unique_ptr<Runner> make_runner(const EngineOptions& options,
                                     std::unique_ptr<dist::Communicator> communicator =
                                         std::make_unique<dist::LocalCommunicator>()) {
   const model::ModelConfig config = config_for_ranks();
-  model::LlamaWeights weights = model::make_random_weights(
+  std::unique_ptr<model::Model> model = model::make_random_model(
       config,
       {.dtype = DType::f32, .rank = communicator->rank(), .num_ranks = communicator->size()},
       /*seed=*/5);
-  return std::make_unique<Runner>(config, std::move(weights), engine::fill_options(options, config),
+  return std::make_unique<Runner>(std::move(model), engine::fill_options(options, config),
                                   std::move(communicator));
 }
 

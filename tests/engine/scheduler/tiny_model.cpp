@@ -14,8 +14,8 @@
 namespace tessera::testing {
 namespace {
 
-void fill(const Tensor& tensor, float value) {
-  std::fill_n(tensor.view().as<float>(), tensor.view().num_elements(), value);
+void fill(const TensorView& tensor, float value) {
+  std::fill_n(tensor.as<float>(), tensor.num_elements(), value);
 }
 
 // A byte in the spelling of byte-level vocabularies: printable bytes are themselves, the others
@@ -65,8 +65,9 @@ model::ModelConfig tiny_config(int64_t vocab) {
   return config;
 }
 
-model::LlamaWeights tiny_weights(const model::ModelConfig& config, DType dtype, Device device) {
-  return model::make_random_weights(config, {.dtype = dtype, .device = device}, /*seed=*/11);
+std::unique_ptr<model::Model> tiny_model(const model::ModelConfig& config, DType dtype,
+                                         Device device) {
+  return model::make_random_model(config, {.dtype = dtype, .device = device}, /*seed=*/11);
 }
 
 EngineOptions tiny_options(int64_t num_pages) {
@@ -79,20 +80,18 @@ EngineOptions tiny_options(int64_t num_pages) {
   return options;
 }
 
-std::unique_ptr<engine::EngineImpl> engine_over(const model::ModelConfig& config,
-                                                model::LlamaWeights weights,
+std::unique_ptr<engine::EngineImpl> engine_over(std::unique_ptr<model::Model> model,
                                                 const EngineOptions& options,
                                                 std::optional<Tokenizer> tokenizer) {
-  const EngineOptions filled = engine::fill_options(options, config);
-  auto runner = std::make_unique<engine::Runner>(config, std::move(weights), filled,
+  const EngineOptions filled = engine::fill_options(options, model->config());
+  auto runner = std::make_unique<engine::Runner>(std::move(model), filled,
                                                  std::make_unique<dist::LocalCommunicator>());
   return std::make_unique<engine::EngineImpl>(std::move(runner), std::move(tokenizer), filled);
 }
 
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
   engine::check_options(options);
-  const model::ModelConfig config = tiny_config(vocab);
-  return engine_over(config, tiny_weights(config, options.dtype, options.device), options);
+  return engine_over(tiny_model(tiny_config(vocab), options.dtype, options.device), options);
 }
 
 // The layers add nothing, so a token's own embedding reaches the head; the head's row i + 1 is the
@@ -102,18 +101,19 @@ std::unique_ptr<engine::EngineImpl> script_engine(std::vector<std::string> piece
   const auto vocab = std::ssize(pieces);
   model::ModelConfig config = tiny_config(vocab);
   config.eos_tokens = {static_cast<int32_t>(vocab - 1)};
-  model::LlamaWeights weights = tiny_weights(config);
-  for (const model::LayerWeights& layer : weights.layers) {
-    fill(layer.output.weight, 0.0f);
-    fill(layer.down.weight, 0.0f);
+  std::unique_ptr<model::Model> model = tiny_model(config);
+  const auto weight = [&](const std::string& name) { return model->weights().find(name).values; };
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    fill(weight(concat("model.layers.", layer, ".self_attn.o_proj.weight")), 0.0f);
+    fill(weight(concat("model.layers.", layer, ".mlp.down_proj.weight")), 0.0f);
   }
   const int64_t hidden = config.hidden;
-  const auto* from = weights.embedding.view().as<float>();
-  auto* to = weights.head.weight.view().as<float>();
+  const auto* from = weight("model.embed_tokens.weight").as<float>();
+  auto* to = weight("lm_head.weight").as<float>();
   for (int64_t i = 0; i < vocab; ++i) {
     std::copy_n(from + i * hidden, hidden, to + (i + 1) % vocab * hidden);
   }
-  return engine_over(config, std::move(weights), options, script_tokenizer(pieces));
+  return engine_over(std::move(model), options, script_tokenizer(pieces));
 }
 
 std::vector<int32_t> ids_of(std::span<const OutputToken> tokens) {

@@ -20,13 +20,12 @@ inline constexpr int64_t kTinyContext = 128;
 
 // Two layers, random weights of a fixed seed.
 model::ModelConfig tiny_config(int64_t vocab = kTinyVocab);
-model::LlamaWeights tiny_weights(const model::ModelConfig& config, DType dtype = DType::f32,
-                                 Device device = {});
+std::unique_ptr<model::Model> tiny_model(const model::ModelConfig& config, DType dtype = DType::f32,
+                                         Device device = {});
 // f32 on the CPU, pages of 4 tokens; the KV cache holds num_pages.
 EngineOptions tiny_options(int64_t num_pages = 4 * kTinyContext / 4);
-// An engine over these weights, on one rank. Fills in the defaults of the options.
-std::unique_ptr<engine::EngineImpl> engine_over(const model::ModelConfig& config,
-                                                model::LlamaWeights weights,
+// An engine over this model, on one rank. Fills in the defaults of the options.
+std::unique_ptr<engine::EngineImpl> engine_over(std::unique_ptr<model::Model> model,
                                                 const EngineOptions& options,
                                                 std::optional<Tokenizer> tokenizer = {});
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options = tiny_options(),

@@ -1,0 +1,264 @@
+// Linear layers, norms, embeddings, the MLP and the head.
+// SPDX-License-Identifier: MIT
+#include "model/layers.h"
+
+#include "core/text.h"
+#include "tessera/core/error.h"
+#include "tessera/ops/embedding.h"
+#include "tessera/ops/norm.h"
+#include "tessera/ops/scale.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr int64_t kProbeTokens = 16;
+
+// Rows of a vector or a matrix of the checkpoint.
+TensorSpec spec_of(std::string name, int64_t rows, int64_t cols) {
+  return {.name = std::move(name), .num_rows = rows, .num_cols = cols, .is_vector = cols == 1};
+}
+
+Slice whole(TensorSpec spec) {
+  const int64_t rows = spec.num_rows, cols = spec.num_cols;
+  return {.spec = std::move(spec), .num_rows = rows, .num_cols = cols};
+}
+
+}  // namespace
+
+void Stream::add(float scale, const Step& step) {
+  tessera::scale({.x = block, .out = hidden, .scale = scale, .residual = hidden}, step.ctx);
+}
+
+Linear Linear::by_outputs(const WeightScope& scope, std::string_view name,
+                          const std::vector<Output>& outputs, int64_t in, bool has_bias,
+                          int64_t interleave) {
+  const LoadOptions& options = scope.options();
+  const auto slices_of = [&](std::string_view what, int64_t num_cols) {
+    std::vector<Slice> slices;
+    for (const Output& output : outputs) {
+      const int64_t of = output.of > 0 ? output.of : output.size;
+      const int64_t share = output.size / options.num_ranks;
+      slices.push_back({.spec = spec_of(scope.name(concat(output.name, what)), of, num_cols),
+                        .row = output.begin + share * options.rank,
+                        .num_rows = share,
+                        .num_cols = num_cols});
+    }
+    return slices;
+  };
+  Weights& weights = scope.weights();
+  Linear linear(
+      weights.linear(scope.name(concat(name, ".weight")), slices_of(".weight", in), interleave),
+      options.dtype);
+  if (has_bias) {
+    linear.bias_ =
+        weights.dense(scope.name(concat(name, ".bias")), slices_of(".bias", 1), interleave);
+  }
+  return linear;
+}
+
+Linear Linear::by_inputs(const WeightScope& scope, std::string_view name, int64_t out, int64_t in,
+                         bool has_bias) {
+  const LoadOptions& options = scope.options();
+  Weights& weights = scope.weights();
+  const std::string weight = scope.name(concat(name, ".weight"));
+  Slice slice = whole(spec_of(weight, out, in));
+  slice.num_cols /= options.num_ranks;
+  slice.col = slice.num_cols * options.rank;
+  Linear linear(weights.linear(weight, {slice}), options.dtype);
+  if (has_bias) {
+    const TensorSpec bias = spec_of(scope.name(concat(name, ".bias")), out, 1);
+    // The sum over the ranks takes the bias once.
+    if (options.rank == 0) {
+      linear.bias_ = weights.dense(bias.name, {whole(bias)});
+    } else {
+      weights.mention(bias);
+    }
+  }
+  linear.adds_in_place_ = linear.can_add();
+  return linear;
+}
+
+Linear Linear::over(const TensorView& weight, int64_t begin, int64_t end) {
+  return Linear({.values = weight.slice(0, begin, end)}, weight.dtype);
+}
+
+GemmArgs Linear::args(const TensorView& x, const TensorView& out, const Epilogue& epilogue) const {
+  GemmArgs args{.a = x, .b = weight_.values, .out = out, .is_b_static = true};
+  if (weight_.scale.rank > 0) args.b_scale = weight_.scale;
+  if (bias_.rank > 0) args.bias = bias_;
+  args.activation = epilogue.gate;
+  args.is_gated = epilogue.gate.has_value();
+  args.residual = epilogue.residual;
+  return args;
+}
+
+bool Linear::can_gate(Activation activation) const {
+  TensorPool dry(weight_.values.device, DryRegion::probe);
+  const TensorView x = dry.make(dtype_, {kProbeTokens, weight_.values.size(1)});
+  const TensorView out = dry.make(dtype_, {kProbeTokens, num_outputs() / 2});
+  return supports(args(x, out, {.gate = activation}), {.batch_invariant = true});
+}
+
+bool Linear::can_add() const {
+  TensorPool dry(weight_.values.device, DryRegion::probe);
+  const TensorView x = dry.make(dtype_, {kProbeTokens, weight_.values.size(1)});
+  const TensorView out = dry.make(dtype_, {kProbeTokens, num_outputs()});
+  return supports(args(x, out, {.residual = out}), {.batch_invariant = true});
+}
+
+void Linear::forward(const TensorView& x, const TensorView& out, const Epilogue& epilogue,
+                     const Context& ctx) const {
+  gemm(args(x, out, epilogue), ctx);
+}
+
+void Linear::forward_sum(const TensorView& x, const TensorView& out, Step& step) const {
+  forward(x, out, {}, step.ctx);
+  step.communicator.all_reduce_sum(out, step.ctx);
+}
+
+void Linear::add_to(Stream& stream, const TensorView& x, Step& step) const {
+  if (!adds_in_place_) {
+    forward_sum(x, stream.block, step);
+    stream.is_pending = true;
+    return;
+  }
+  // The first rank's product includes the stream, so the sum over the ranks is the new stream.
+  Epilogue epilogue;
+  if (step.communicator.rank() == 0) epilogue.residual = stream.hidden;
+  forward(x, stream.hidden, epilogue, step.ctx);
+  step.communicator.all_reduce_sum(stream.hidden, step.ctx);
+}
+
+Norm::Norm(const WeightScope& scope, std::string_view name, int64_t size, const Options& options)
+    : eps_(options.eps) {
+  TensorSpec spec = spec_of(scope.name(concat(name, ".weight")), size, 1);
+  spec.random_value = 1.0f - options.offset;
+  Slice slice = whole(std::move(spec));
+  slice.offset = options.offset;
+  weight_ = scope.weights().dense(slice.spec.name, {slice});
+}
+
+void Norm::read(Stream& stream, const Step& step) const {
+  if (stream.is_pending) {
+    forward_added(stream.block, stream.hidden, stream.block, step.ctx);
+  } else {
+    forward(stream.hidden, stream.block, step.ctx);
+  }
+  stream.is_pending = false;
+}
+
+void Norm::forward(const TensorView& x, const TensorView& out, const Context& ctx) const {
+  rms_norm({.x = x, .weight = weight_, .out = out, .eps = eps_}, ctx);
+}
+
+void Norm::forward_added(const TensorView& x, const TensorView& residual, const TensorView& out,
+                         const Context& ctx) const {
+  rms_norm({.x = x, .weight = weight_, .out = out, .residual = residual, .eps = eps_}, ctx);
+}
+
+Embedding::Embedding(const WeightScope& scope, const ModelConfig& config)
+    : scale_(config.embedding_scale) {
+  const std::string name = scope.name("embed_tokens.weight");
+  table_ = scope.weights().dense(name, {whole(spec_of(name, config.vocab, config.hidden))});
+}
+
+Stream Embedding::forward(Step& step) const {
+  const int64_t hidden = table_.size(1);
+  const Stream stream{.hidden = step.take(hidden), .block = step.take(hidden)};
+  embedding({.table = table_, .ids = step.batch.tokens, .out = stream.hidden}, step.ctx);
+  if (scale_ != 1.0f) {
+    scale({.x = stream.hidden, .out = stream.hidden, .scale = scale_}, step.ctx);
+  }
+  return stream;
+}
+
+Mlp::Options Mlp::separate(const ModelConfig& config) {
+  return {.gate = {"gate_proj", config.inter},
+          .up = {"up_proj", config.inter},
+          .has_bias = config.has_mlp_bias};
+}
+
+Mlp::Mlp(const WeightScope& scope, const ModelConfig& config, const Options& options)
+    : activation_(config.activation) {
+  const int64_t inter = scope.weights().share("inter", config.inter);
+  const auto make = [&](const WeightScope& from, int64_t interleave) {
+    return Linear::by_outputs(from, "gate_up", {options.gate, options.up}, config.hidden,
+                              options.has_bias, interleave);
+  };
+  if (inter % kGateUpRows == 0) {
+    Weights dry(scope.options());
+    is_fused_ = make(WeightScope(dry), kGateUpRows).can_gate(activation_);
+  }
+  gate_up_ = make(scope, is_fused_ ? kGateUpRows : 0);
+  down_ = Linear::by_inputs(scope, "down_proj", config.hidden, config.inter, options.has_bias);
+}
+
+TensorView Mlp::gated(const TensorView& x, Step& step) const {
+  const int64_t inter = gate_up_.num_outputs() / 2;
+  if (is_fused_) {
+    const TensorView out = step.take(inter);
+    gate_up_.forward(x, out, {.gate = activation_}, step.ctx);
+    return out;
+  }
+  const TensorView gate_up = step.take(2 * inter);
+  gate_up_.forward(x, gate_up, {}, step.ctx);
+  const TensorView gate = gate_up.slice(1, 0, inter);
+  activation(
+      {.x = gate, .up = gate_up.slice(1, inter, 2 * inter), .out = gate, .kind = activation_},
+      step.ctx);
+  return gate;
+}
+
+void Mlp::forward(const TensorView& x, const TensorView& out, Step& step) const {
+  const Arena::Scope scope(step.arena);
+  down_.forward_sum(gated(x, step), out, step);
+}
+
+void Mlp::add_to(Stream& stream, Step& step) const {
+  const Arena::Scope scope(step.arena);
+  down_.add_to(stream, gated(stream.block, step), step);
+}
+
+Head::Head(const WeightScope& scope, const ModelConfig& config, const Embedding& embedding,
+           const Norm& norm)
+    : norm_(norm), scale_(config.logit_scale), softcap_(config.logit_softcap) {
+  const LoadOptions& options = scope.options();
+  const int64_t vocab = scope.weights().share("vocab", config.vocab);
+  if (config.has_tied_embeddings && options.format == WeightFormat::plain) {
+    linear_ = Linear::over(embedding.table(), vocab * options.rank, vocab * (options.rank + 1));
+    return;
+  }
+  // A tied head that is quantised is made of the embeddings and kept beside them.
+  const std::string_view name = config.has_tied_embeddings ? "model.embed_tokens" : "lm_head";
+  linear_ = Linear::by_outputs(scope, "lm_head", {{name, config.vocab}}, config.hidden, false);
+}
+
+// Only the rows that are wanted go through the last norm and the product.
+TensorView Head::forward(const Stream& stream, Step& step) const {
+  const int64_t num_logits = step.batch.logit_rows.size(0), hidden = stream.hidden.size(1);
+  const int64_t part_size = linear_.num_outputs();
+  const auto take = [&](DType dtype, int64_t cols) {
+    return step.arena.take(dtype, num_logits, cols);
+  };
+  const TensorView part = take(DType::f32, part_size);
+  const int64_t num_ranks = step.communicator.size();
+  const TensorView all = num_ranks == 1 ? part : take(DType::f32, num_ranks * part_size);
+  if (num_logits == 0) return all;
+  const auto pick_rows = [&](const TensorView& from) {
+    const TensorView rows = take(step.dtype, hidden);
+    tessera::embedding({.table = from, .ids = step.batch.logit_rows, .out = rows}, step.ctx);
+    return rows;
+  };
+  Stream last{.hidden = pick_rows(stream.hidden),
+              .block = stream.is_pending ? pick_rows(stream.block) : take(step.dtype, hidden),
+              .is_pending = stream.is_pending};
+  norm_.read(last, step);
+  linear_.forward(last.block, part, {}, step.ctx);
+  if (scale_ != 1.0f || softcap_ != 0.0f) {
+    tessera::scale({.x = part, .out = part, .scale = scale_, .softcap = softcap_}, step.ctx);
+  }
+  step.communicator.all_gather_columns(part, all, step.ctx);
+  return all;
+}
+
+}  // namespace tessera::model
