@@ -33,6 +33,10 @@ struct BenchOptions {
 // Prints the table, writes the JSON. Returns how many problems were wrong or failed.
 int run_bench(const BenchOptions& options, std::ostream& out);
 
+// Runs every row once on its small shapes with fixed inputs and prints a hash of the outputs'
+// bytes, one line each: two builds that print the same compute the same. Returns how many failed.
+int print_hashes(const BenchOptions& options, std::ostream& out);
+
 // The CPU's implementations in the form of rows: "rms_norm_cpu_bf16".
 std::vector<ops::RowInfo> cpu_rows();
 // The support matrix of one family ("": all), as a Markdown table or as plain lines.

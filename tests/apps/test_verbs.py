@@ -172,6 +172,15 @@ def test_eval_reads_packed_files(tmp_path):
     assert swag["questions"] == 3
 
 
+def test_bench_hash_is_the_same_every_time():
+    lines = [call("bench", "--cpu", "--hash", "--row", "rms_norm_cpu_f32").stdout.splitlines()
+             for _ in range(2)]
+    assert lines[0] == lines[1] and len(lines[0]) > 10
+    hashes = [line.rpartition("  ")[2] for line in lines[0]]
+    assert all(len(text) == 16 and int(text, 16) >= 0 for text in hashes)
+    assert len(set(hashes)) > 5  # different shapes, different results
+
+
 def test_bench_e2e_reports_speeds_and_memory(tmp_path):
     report = call_json("bench", "e2e", "--prompt", 32, "--generate", 8, "--batch", 2, "--repeat", 1,
                        "--warmup", 0, "--json", "-")
