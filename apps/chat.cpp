@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "apps/generate.h"
-#include "apps/interrupt.h"
 #include "apps/output.h"
-#include "apps/prompt.h"
+#include "apps/run_options.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 

@@ -10,10 +10,8 @@
 #include <span>
 #include <sstream>
 
-#include "apps/help.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/suggest.h"
 #include "apps/verbs.h"
 #include "core/build_info.h"
 #include "core/text.h"

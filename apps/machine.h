@@ -1,8 +1,9 @@
-// What the machine has, asked of the system.
+// The memory of this machine and of others, and what fits into it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,25 @@ struct MemoryPlace {
 };
 // This machine's memory and GPUs, then two sizes of GPU for comparison.
 std::vector<MemoryPlace> memory_places();
+
+// What of a memory a model may take: the rest is for activations, the system and other programs.
+inline constexpr double kUsableShare = 0.9;
+
+// Sequences of `context` tokens whose keys and values fit beside the weights, in whole pages.
+int64_t sequences_that_fit(int64_t memory_bytes, int64_t weight_bytes, int64_t kv_bytes_per_token,
+                           int64_t context, int64_t page_size);
+
+// Context lengths worth a column: powers of four from 512, and the model's own.
+std::vector<int64_t> contexts_to_show(int64_t max_positions);
+
+// Rows of a cache that hold no token, of those that sequences of these lengths take.
+struct CacheWaste {
+  double paged = 0;       // whole pages
+  double contiguous = 0;  // max_context rows for each
+};
+CacheWaste cache_waste(std::span<const int64_t> lengths, int64_t page_size, int64_t max_context);
+
+// Lengths spread evenly over [shortest, longest].
+std::vector<int64_t> even_lengths(int64_t shortest, int64_t longest, int64_t count);
 
 }  // namespace tessera::apps

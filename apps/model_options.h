@@ -1,19 +1,24 @@
-// Which model, in which types, on what: the flags of every verb that runs one.
+// Which model, in which types, on which device: the flags of every verb that runs one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "engine/make_engine.h"
 #include "model/config.h"
 #include "tessera/engine/engine.h"
+#include "tessera/engine/field_names.h"
 
 namespace tessera::apps {
+
+class Verb;
 
 struct ModelOptions {
   std::string dtype = "bf16";
@@ -29,7 +34,7 @@ struct ModelOptions {
 
 // --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
 // --step-timeout.
-void add_model_flags(CLI::App& verb, ModelOptions& options);
+void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16
 KvType parse_kv_type(const std::string& text);
@@ -49,5 +54,11 @@ std::filesystem::path bundled_model();
 
 // The weights of a model, with a progress bar where a terminal watches.
 std::unique_ptr<Engine> load_engine(engine::OpenModel opened);
+
+// {"max_new_tokens", "--max-tokens"}: for every field that a person sets.
+std::span<const std::pair<std::string_view, std::string_view>> field_flags();
+
+// Refusals of the engine in the words of the command line.
+FieldNames flag_names();
 
 }  // namespace tessera::apps

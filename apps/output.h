@@ -1,7 +1,9 @@
-// What every verb prints with: standard output that may be closed, and figures for people.
+// The terminal: standard output and error, figures for people, a progress bar, Ctrl-C.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <ostream>
 #include <streambuf>
@@ -42,5 +44,46 @@ std::string show_rate(double tokens_per_second);  // "1,234 tok/s", "12.3 tok/s"
 
 // A figure of a JSON report: four significant digits, the rest is noise.
 double rounded(double value);
+
+// "evaluating [######--------]  43 %  0:12 left  ppl 24.91", without the line's end.
+std::string progress_line(std::string_view what, int64_t done, int64_t total, double seconds,
+                          std::string_view note);
+
+// Draws on standard error where that is a terminal, ten times a second at most; otherwise silent.
+// The line is wiped when the bar goes.
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  Progress(std::string what, bool is_shown);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(int64_t done, int64_t total, std::string_view note = {});
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string what_;
+  bool is_shown_;
+  bool is_drawn_ = false;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = {};
+};
+
+// While one lives, SIGINT is only noted, and blocking reads return with EINTR. One at a time.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  bool is_raised() const;
+  void clear();
+
+ private:
+  struct sigaction previous_ = {};
+};
 
 }  // namespace tessera::apps

@@ -1,6 +1,5 @@
 // `tessera run`: a prompt answered, or a conversation on a terminal.
 // SPDX-License-Identifier: MIT
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,13 +7,11 @@
 
 #include "apps/chat.h"
 #include "apps/generate.h"
-#include "apps/interrupt.h"
 #include "apps/json_text.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/prompt.h"
-#include "apps/sampling_options.h"
+#include "apps/run_options.h"
 #include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "core/parallel.h"
@@ -185,25 +182,24 @@ int run(const RunOptions& options) {
 
 void add_run(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* verb = app.add_subcommand("run", "Answers a prompt, or chats on a terminal");
+  Verb verb(app, "run", "Answers a prompt, or chats on a terminal");
   // Two positionals by name for the help page; read together, because a lone one may be either.
-  verb->add_option("MODEL", "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
-  verb->add_option("PROMPT", "The text to answer; read from standard input if absent");
-  FlagSet input(*verb, "Input and output");
+  verb.positional("MODEL", "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
+  verb.positional("PROMPT", "The text to answer; read from standard input if absent");
+  FlagSet input(verb, "Input and output");
   input.value("-p,--prompt", options->prompt, "TEXT", "The prompt, for the default model");
   input.value("--system", options->system, "TEXT", "What the model is told before a chat");
   input.toggle("--chat,!--no-chat", options->chat,
                "Use the chat template, or not; the default is to where there is one");
   input.toggle("--special", options->has_special, "Control tokens in the prompt count as such");
   input.toggle("--json", options->is_json, "One JSON object instead of text");
-  add_sampling_flags(*verb, options->sampling);
-  add_model_flags(*verb, options->model);
-  verb->callback([options, verb, &exit_status] {
+  add_sampling_flags(verb, options->sampling);
+  add_model_flags(verb, options->model);
+  verb.on_run([options, verb, &exit_status] {
     for (const char* place : {"MODEL", "PROMPT"}) {
-      const CLI::Option* option = verb->get_option(place);
-      if (option->count() > 0) options->positionals.push_back(option->results().front());
+      if (auto word = verb.given(place)) options->positionals.push_back(std::move(*word));
     }
-    options->has_prompt = verb->get_option("--prompt")->count() > 0;
+    options->has_prompt = verb.given("--prompt").has_value();
     exit_status = run(*options);
   });
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/eval/question.h"
+#include "apps/eval/tasks.h"
 #include "apps/score.h"
 #include "tessera/text/tokenizer.h"
 
