@@ -1,4 +1,4 @@
-// `tessera bench`: its options, handed to the harness. `bench e2e` is a verb of its own below it.
+// `tessera bench`: flags for the harness in bench/. `bench e2e` is in e2e.cpp.
 // SPDX-License-Identifier: MIT
 #include "bench/bench.h"
 
@@ -30,7 +30,7 @@ int run(BenchFlags& flags) {
     return 0;
   }
   flags.options.has_energy = !flags.has_no_energy;
-  // A table that nobody reads any more is not timed to its end.
+  // Stops timing when the reader of the table is gone.
   OutputStream out;
   const auto bench = flags.is_hash ? bench::print_hashes : bench::run_bench;
   return bench(flags.options, out) == 0 ? 0 : 1;

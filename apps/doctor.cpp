@@ -1,4 +1,4 @@
-// `tessera doctor`: what this machine has, what it was measured to do, and what runs on it.
+// `tessera doctor`: the machine's hardware, its measured rates, and what runs on it.
 // SPDX-License-Identifier: MIT
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -57,7 +57,7 @@ Json gpu_json(Device device) {
           {"note", ceilings.note}};
 }
 
-// How many rows of a library there are, and whether the first GPU can run them.
+// The number of rows in a library, and whether the first GPU can run them.
 Json rows_json(Library library, int compute_capability) {
   int count = 0;
   for (const ops::RowInfo& row : ops::all_rows()) count += row.library == library ? 1 : 0;

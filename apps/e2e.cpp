@@ -35,7 +35,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// "pp512": the number after the letters.
+// The number in "pp512".
 std::optional<int64_t> count_after(std::string_view text, std::string_view letters) {
   if (!text.starts_with(letters)) return std::nullopt;
   const std::optional<int64_t> count = parse_quantity(text.substr(letters.size()));
@@ -55,7 +55,7 @@ Request make_request(const E2eShape& shape, int64_t num_new, int64_t vocab, std:
 struct Pass {
   double prefill_seconds = 0;
   std::vector<double> step_seconds = {};
-  EngineMetrics fullest = {};  // when most pages were held
+  EngineMetrics fullest = {};  // at the step with the most pages in use
 };
 
 // One run of the whole batch. A step counts as decoding once every sequence has its first token.
@@ -84,7 +84,7 @@ Pass run_pass(Engine& engine, const E2eShape& shape, int64_t num_new, std::mt199
     } else if (num_started == shape.batch) {
       pass.prefill_seconds = seconds_since(start);
     }
-    if (num_started < shape.batch) continue;  // the prefill is timed as a whole
+    if (num_started < shape.batch) continue;  // still prefill, which is timed as a whole
     const EngineMetrics metrics = engine.metrics();
     if (metrics.num_held_pages >= pass.fullest.num_held_pages) pass.fullest = metrics;
   }
@@ -137,7 +137,7 @@ double E2eResult::decode_rate() const {
 }
 
 EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes) {
-  // Beside the tokens one place, for the token that ends the pass.
+  // One more position, for the token that ends the pass.
   const int64_t context = shape.num_tokens() + 1;
   const int64_t pages = (context + options.page_size - 1) / options.page_size + 1;
   options.max_batch = shape.batch;
@@ -154,7 +154,7 @@ E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num
   std::mt19937 random(7);
   E2eResult result = {.shape = shape};
   std::vector<double> prefills;
-  // The prefill's own step makes the first token: `generate` decoding steps follow it.
+  // Prefill itself yields the first token; `generate` decode steps follow.
   const int64_t num_new = shape.generate + 1;
   for (int i = 0; i < num_warmup + num_repeats; ++i) {
     const Pass pass = run_pass(engine, shape, num_new, random);
@@ -185,7 +185,7 @@ struct BenchE2eOptions {
   std::string json;
 };
 
-// A model to time: from a folder, or a named shape with random weights.
+// The model to time: from a folder, or a named shape with random weights.
 struct Subject {
   std::string name;
   std::filesystem::path folder;  // empty: random weights
@@ -243,8 +243,8 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
                              std::nullopt, options);
 }
 
-// Weights a decoding step reads: all but the embedding, of which it reads a row a sequence; where
-// that is the head too, all.
+// Bytes of weights that a decode step reads: all but the embedding, of which it reads one row per
+// sequence. If the embedding is also the output head, all weights.
 double read_weight_bytes(const Subject& subject, const EngineMetrics& metrics,
                          const EngineOptions& options) {
   const model::ModelConfig& config = subject.config;

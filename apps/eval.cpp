@@ -41,7 +41,7 @@ struct EvalResult {
   double seconds = 0;
 };
 
-// Jobs of all questions one after the other, made when they are wanted.
+// The jobs of all questions in order, made on demand.
 class JobList {
  public:
   JobList(const Tokenizer& tokenizer, const std::vector<Question>& questions, int64_t max_tokens)
@@ -58,7 +58,7 @@ class JobList {
   int64_t size() const { return static_cast<int64_t>(places_.size()); }
   Place place(int64_t job) const { return places_[static_cast<size_t>(job)]; }
 
-  // Asked for in order.
+  // Must be called for 0, 1, 2, … in order.
   ScoreJob take(int64_t job) {
     if (next_.empty()) {
       const Question& question = questions_[place(job).question];

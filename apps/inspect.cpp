@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kPageSize = 16;  // as the engine's default
-// Lengths of the workload e2e/locked while it runs: 512 tokens of prompt, 512 to come.
+constexpr int64_t kPageSize = 16;  // the engine's default
+// Sequence lengths during the workload e2e/locked: 512 prompt tokens, then 512 generated.
 constexpr int64_t kShortest = 512;
 constexpr int64_t kLongest = 1024;
 
@@ -48,7 +48,7 @@ int64_t num_elements(const std::vector<int64_t>& shape) {
   return count;
 }
 
-// Counts over tensors, and the table of them where asked for.
+// Counts of tensors and elements, and the table of tensors if asked for.
 Json tensors_json(const std::vector<const model::StoredTensor*>& tensors, bool has_table) {
   std::map<std::string, int64_t> elements_by_type;
   for (const model::StoredTensor* tensor : tensors) {

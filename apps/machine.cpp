@@ -1,4 +1,4 @@
-// Memory of the machine, and the arithmetic of what fits.
+// Queries memory, and computes what fits into it.
 // SPDX-License-Identifier: MIT
 #include "apps/machine.h"
 

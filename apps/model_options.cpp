@@ -111,7 +111,7 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
     made.device = parse_device(options.device);
     engine::check_device(config, made);
   }
-  // Every step reads all weights: a GPU wants more tokens to each than keep a CPU busy.
+  // Every step reads all weights. A GPU needs more tokens per step than a CPU to be busy.
   if (!made.device.is_cpu()) made.max_step_tokens = 2048;
   return made;
 }
@@ -120,7 +120,7 @@ fs::path bundled_model() {
   std::error_code ignored;
   std::vector<fs::path> places;
   const fs::path executable = fs::read_symlink("/proc/self/exe", ignored);
-  // bin/tessera of an installation, build/<preset>/apps/tessera of a build: up to four folders up.
+  // Installed as bin/tessera, built as build/<preset>/apps/tessera: look up to four folders up.
   fs::path above = executable.parent_path();
   for (int i = 0; i < 5 && !above.empty(); ++i) {
     places.push_back(above / kBundled);

@@ -17,7 +17,7 @@
 namespace tessera::apps {
 namespace {
 
-// Flags that say the same thing to whichever verb has them.
+// Flags that mean the same to every verb.
 constexpr std::array<std::string_view, 10> kShared = {
     "check-weights", "context",      "device",  "dtype",   "kv",
     "kv-bytes",      "step-timeout", "threads", "verbose", "weights"};
@@ -31,7 +31,7 @@ std::string env_word(std::string_view text) {
   return word;
 }
 
-// "RUN_", "BENCH_E2E_": the names of the verb and of those above it, the root left out.
+// "RUN_", "BENCH_E2E_": the verb and those above it, without the root.
 std::string verb_prefix(const CLI::App& verb) {
   if (verb.get_parent() == nullptr) return {};
   return verb_prefix(*verb.get_parent()) + env_word(verb.get_name()) + "_";
@@ -39,14 +39,14 @@ std::string verb_prefix(const CLI::App& verb) {
 
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-// As parse_quantity; what is too large is kLargest + 1.
+// As parse_quantity, but kLargest + 1 for numbers that are too large.
 std::optional<uint64_t> read_quantity(std::string_view text) {
   constexpr uint64_t kTooLarge = uint64_t{1} << 63;
   size_t end = text.find_first_not_of("0123456789.");
   if (end == std::string_view::npos) end = text.size();
   std::string digits(text.substr(0, end));
   std::string unit(text.substr(end));
-  // Digits behind the point are taken as digits, and divided away at the end: exactly, or not.
+  // Decimals are read as digits and divided away at the end, which must be exact.
   const size_t point = digits.find('.');
   size_t num_decimals = 0;
   if (point != std::string::npos) {
@@ -72,7 +72,7 @@ std::optional<uint64_t> read_quantity(std::string_view text) {
   unsigned __int128 value = 0;
   for (const char digit : digits) {
     value = value * 10 + static_cast<unsigned>(digit - '0');
-    if (value >> 80 != 0) return kTooLarge;  // with a shift of 40 and three digits to spare
+    if (value >> 80 != 0) return kTooLarge;  // leaves room for a shift of 40
   }
   value <<= shift;
   for (size_t i = 0; i < num_decimals; ++i) {
@@ -223,7 +223,7 @@ std::string env_name(const CLI::App& verb, const CLI::Option& flag) {
 
 void attach_environment(CLI::App& root) {
   for (CLI::App* verb : root.get_subcommands(nullptr)) {
-    // Only the verb that is used: a bad value for one verb must not stop another.
+    // Only for the verb in use: a bad value for one verb must not stop another.
     verb->preparse_callback([verb](size_t) {
       for (CLI::Option* flag : verb->get_options()) flag->envname(env_name(*verb, *flag));
     });
@@ -274,9 +274,9 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 namespace {
 
 constexpr size_t kColumns = 80;
-constexpr size_t kIndent = 28;  // where descriptions begin
+constexpr size_t kIndent = 28;  // column of the descriptions
 
-// Adds `text` to a page that stands at the end of `line`, going on in new lines from `indent`.
+// Appends `line` and then the words of `text`, wrapped, with further lines indented by `indent`.
 void add_wrapped(std::string& page, std::string line, const std::string& text, size_t indent) {
   std::istringstream words(text);
   bool is_first = true;
@@ -291,7 +291,7 @@ void add_wrapped(std::string& page, std::string line, const std::string& text, s
   page += line + "\n";
 }
 
-// `label` and then `text` beside it; below it where the label is too long.
+// Appends `label` with `text` beside it, or below it if the label is too long.
 void add_entry(std::string& page, const std::string& label, const std::string& text,
                size_t indent) {
   std::string line = "  " + label;
@@ -338,8 +338,7 @@ void add_flags(std::string& page, const CLI::App& verb, bool is_all) {
     std::string entries;
     for (const CLI::Option* flag : verb.get_options()) {
       if (flag->get_group() != group || flag->get_positional()) continue;
-      // Every verb has -h, which only the first page says, and --help-all, which the last line
-      // does.
+      // Every verb has -h, shown on the program's page only, and --help-all, shown in the footer.
       if (flag == verb.get_help_ptr() && verb.get_parent() != nullptr) continue;
       if (flag == verb.get_help_all_ptr()) continue;
       add_entry(entries, label_of(*flag), description_of(verb, *flag, is_all), kIndent);
@@ -379,7 +378,7 @@ std::string HelpFormatter::make_help(const CLI::App* verb, std::string,
   }
   if (!entries.empty()) page += "\nVerbs:\n" + entries;
   add_flags(page, *verb, is_all);
-  // Verbs are given the footer of the program when they are made.
+  // Verbs inherit the footer of the program.
   if (verb->get_parent() == nullptr) {
     page += "\n" + verb->get_footer() + "\n";
   } else if (!is_all) {

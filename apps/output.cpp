@@ -28,7 +28,7 @@ void write_out(std::string_view text) {
 
 OutputStream::OutputStream() : std::ostream(nullptr) {
   rdbuf(&buffer_);
-  exceptions(std::ios::badbit);  // what write_out throws comes through
+  exceptions(std::ios::badbit);  // lets the exceptions of write_out through
 }
 
 std::streamsize OutputStream::Buffer::xsputn(const char* text, std::streamsize size) {
@@ -123,7 +123,7 @@ void Progress::show(int64_t done, int64_t total, std::string_view note) {
 
 namespace {
 
-// A signal handler can reach nothing but a global.
+// Global, because a signal handler can reach nothing else.
 std::atomic<bool> is_interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 

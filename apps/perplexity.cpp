@@ -71,7 +71,7 @@ struct PerplexityOptions {
 struct PerplexityResult {
   int64_t num_windows = 0;
   int64_t num_tokens = 0;
-  double nll = 0;  // of a token, natural logarithm
+  double nll = 0;  // per token, natural logarithm
   double seconds = 0;
 
   double perplexity() const { return std::exp(nll); }
@@ -81,7 +81,7 @@ struct PerplexityResult {
 PerplexityResult measure(Engine& engine, const std::vector<ScoreJob>& windows) {
   Progress progress("perplexity");
   const auto start = std::chrono::steady_clock::now();
-  std::vector<double> sums(windows.size());  // added up in order, so that the figure is always one
+  std::vector<double> sums(windows.size());  // added in order, so that the result is reproducible
   double sum_so_far = 0;
   int64_t tokens_so_far = 0;
   int64_t num_done = 0;
@@ -138,7 +138,7 @@ void run(const PerplexityOptions& options) {
   const std::string text = drop_separators(read_text_file(options.text));
   const model::ModelConfig config = model::load_config(folder);
   EngineOptions flags = scoring_options(engine_options(options.model, config));
-  flags.use_prefix_cache = false;  // no window begins like another
+  flags.use_prefix_cache = false;  // windows share no prefix
   flags = as_usage([&] { return engine::fill_options(flags, config); });
   if (options.window > flags.max_context) {
     throw UsageError(concat("--window is ", options.window, "; this model's context takes at most ",

@@ -1,4 +1,4 @@
-// The rule by which a text's perplexity is taken, so that figures can be laid side by side.
+// How a text is cut for perplexity, so that results can be compared.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,12 +12,12 @@
 
 namespace tessera::apps {
 
-// The text without the lines that are exactly <|endoftext|>, which mark where documents meet.
+// Removes lines that are exactly <|endoftext|>, which separate documents.
 std::string drop_separators(std::string_view text);
 
-// Windows of `window` tokens: the model's prefix (its begin-of-text token) and the next tokens of
-// the text, each token of the text in one window and scored there. What is left at the end and
-// fills no window is dropped. Without a prefix a window's first token has nothing to be scored by.
+// Windows of `window` tokens: the model's prefix (its begin-of-text token), then the next tokens of
+// the text. Each token is in one window and scored there; a last, incomplete window is dropped.
+// Without a prefix, the first token of a window is not scored, as nothing precedes it.
 std::vector<ScoreJob> cut_windows(std::span<const int32_t> tokens,
                                   const std::vector<int32_t>& prefix, int64_t window);
 

@@ -24,8 +24,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
-// A byte for every token of the longest context there can be.
+constexpr int kInterrupted = 130;  // 128 + SIGINT, the shell convention
+// One byte for every token of the longest possible context.
 constexpr size_t kMaxPromptBytes = model::kMaxPositions;
 
 struct RunOptions {
@@ -33,9 +33,9 @@ struct RunOptions {
   SamplingOptions sampling;
   std::vector<std::string> positionals;
   std::string prompt;
-  bool has_prompt = false;  // an empty one is one too
+  bool has_prompt = false;  // the prompt may be empty
   std::string system;
-  int chat = 0;  // 1: asked for, -1: refused, 0: where the model has a template
+  int chat = 0;  // 1: --chat, -1: --no-chat, 0: if the model has a template
   bool has_special = false;
   bool is_json = false;
 };
@@ -69,7 +69,8 @@ Json speeds_json(const Speeds& speeds) {
           {"first_token_ms", rounded(speeds.first_token_seconds * 1e3)}};
 }
 
-// The first output's fields at the top, for the common case of one; all of them in "outputs".
+// The fields of the first output are at the top level, and "outputs" lists all if there are
+// several.
 std::string report_json(const Generation& made, const Request& request, const Engine& engine,
                         const std::string& model, const RunOptions& options) {
   const EngineMetrics metrics = engine.metrics();
@@ -114,7 +115,6 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 
-// The prompt in tokens, or what is wrong with it and with the chat template.
 std::vector<int32_t> make_prompt(const PromptMaker& prompts, const RunOptions& options,
                                  const std::string& text, bool is_chat) {
   if (!is_chat) return as_usage([&] { return prompts.continuation(text, options.has_special); });
@@ -124,7 +124,7 @@ std::vector<int32_t> make_prompt(const PromptMaker& prompts, const RunOptions& o
   return prompts.chat(conversation.messages());
 }
 
-// Memory for this one request and no more.
+// Sized for this one request.
 EngineOptions engine_options_of(const RunOptions& options, const Request& request,
                                 const model::ModelConfig& config) {
   EngineOptions made = engine_options(options.model, config);
@@ -183,7 +183,7 @@ int run(const RunOptions& options) {
 void add_run(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<RunOptions>();
   Verb verb(app, "run", "Answers a prompt, or chats on a terminal");
-  // Two positionals by name for the help page; read together, because a lone one may be either.
+  // The help page names two positionals; they are read together, as a single one may be either.
   verb.positional("MODEL", "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
   verb.positional("PROMPT", "The text to answer; read from standard input if absent");
   FlagSet input(verb, "Input and output");

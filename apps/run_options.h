@@ -31,17 +31,17 @@ struct SamplingOptions {
 
 void add_sampling_flags(const Verb& verb, SamplingOptions& options);
 
-// A request without its prompt. Refuses what cannot be read; ranges are the engine's to check.
+// A request without a prompt. Refuses text that cannot be parsed; the engine checks ranges.
 Request make_request(const SamplingOptions& options);
 
-// "42:-5.5": token 42, -5.5 added to its logit.
+// "42:-5.5" adds -5.5 to the logit of token 42.
 std::optional<std::pair<int32_t, float>> parse_logit_bias(const std::string& text);
 
-// Bounds max_new_tokens by what is left of the context. Refuses a prompt that fills it.
+// Limits max_new_tokens to the rest of the context. Refuses a prompt that fills it.
 void fit_to_context(Request& request, int64_t max_context);
 
-// MODEL and PROMPT of `tessera run`. One argument alone that has spaces in it and is no folder is
-// the prompt for the default model; any other is a model.
+// MODEL and PROMPT of `tessera run`. A single argument is the prompt for the default model if it
+// has spaces and is not a folder, else a model.
 struct RunArguments {
   std::string model;
   std::optional<std::string> prompt;

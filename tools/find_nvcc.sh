@@ -1,9 +1,9 @@
 #!/bin/sh
-# Prints the path of an nvcc this tree can use; prints nothing where there is none.
+# Prints the path of an nvcc that can build this tree; prints nothing if there is none.
 # SPDX-License-Identifier: MIT
 set -eu
 
-oldest=13.0  # the oldest that has been tried
+oldest=13.0  # the oldest version that has been tested
 
 too_old=
 for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do

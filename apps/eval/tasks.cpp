@@ -39,7 +39,7 @@ std::vector<std::vector<std::string>> parse_csv(std::string_view text, std::stri
   std::vector<std::string> row;
   std::string field;
   bool is_quoted = false;
-  bool has_field = false;  // something of this row was seen
+  bool has_field = false;  // the row is not empty
   int64_t line = 1;
   int64_t quote_line = 0;
   const auto end_field = [&] {
@@ -168,7 +168,7 @@ namespace fs = std::filesystem;
 constexpr size_t kColumns = 6;  // question, four choices, answer
 const std::vector<std::string> kLetters = {"A", "B", "C", "D"};
 
-// 0 to 3; -1 for what is no answer, as in a row of names.
+// 0 to 3; -1 if it is not an answer, as in a header row.
 int64_t parse_answer(const std::string& text) {
   if (text.size() != 1) return -1;
   if (text[0] >= '0' && text[0] <= '3') return text[0] - '0';
@@ -176,7 +176,7 @@ int64_t parse_answer(const std::string& text) {
   return -1;
 }
 
-// "abstract_algebra" as it is read out.
+// "abstract_algebra" with spaces.
 std::string spoken(std::string subject) {
   std::ranges::replace(subject, '_', ' ');
   return subject;
@@ -196,7 +196,7 @@ std::vector<Question> parse_mmlu(std::string_view csv, std::string_view origin,
     const std::vector<std::string>& row = rows[i];
     const int64_t gold = row.size() == kColumns ? parse_answer(row.back()) : -1;
     if (gold < 0) {
-      if (i == 0 && row.size() == kColumns) continue;  // the names of the columns
+      if (i == 0 && row.size() == kColumns) continue;  // the header row
       throw Error(concat(origin, ", row ", i + 1, ": a question, four choices and an answer of ",
                          "0-3 or A-D are needed, and there are ", row.size(), " fields"));
     }
