@@ -5,16 +5,19 @@
 #   make run PROMPT="The city of" ARGS="--temperature 0"
 #   make bench ARGS="--shapes norm --json out.json"
 
-# Both kernel libraries where there is an nvcc, the CPU side where there is none.
+# `make run` builds only what this machine can use: the kernels of its GPU, or the CPU side alone.
+# Everything else builds both kernel libraries if there is an nvcc.
 NVCC := $(shell sh tools/find_nvcc.sh)
+GPU := $(if $(NVCC),$(shell sh tools/find_gpu.sh))
+GPU_DEFINES := -D TESSERA_CUDA=ON -D TESSERA_PORTABLE_ARCHS=$(GPU)-real
+RUN_PRESET := $(or $(PRESET),run)
 PRESET ?= $(if $(NVCC),release,cpu)
 FAMILY ?= elementwise
 export PROMPT ?= The history of mathematics
-BUILD := build/$(PRESET)
 export CUDACXX := $(NVCC)
+BUILD = build/$(PRESET)
 
 .PHONY: help run test bench gpu-suite format clean setup configure
-.DEFAULT_GOAL := help
 
 help:
 	@echo "make run        build, then continue PROMPT with the bundled model"
@@ -29,8 +32,10 @@ setup:
 
 configure: setup
 	@mkdir -p $(BUILD)
-	@cmake --preset $(PRESET) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@cmake --preset $(PRESET) $(DEFINES) > $(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 
+run: PRESET := $(RUN_PRESET)
+run: DEFINES := $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES)))
 run: configure
 	@cmake --build --preset $(PRESET) --target tessera
 	@printf '%s' "$$PROMPT"
@@ -49,8 +54,6 @@ gpu-suite: configure
 	@bash tools/gpu_suite.sh $(BUILD) $(ARGS)
 
 format:
-	@sh tools/setup.sh test
-	@bash tools/format.sh
+	@sh tools/setup.sh test && bash tools/format.sh
 
-clean:
-	rm -rf build
+clean: ; rm -rf build

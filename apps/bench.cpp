@@ -1,8 +1,7 @@
-// `tessera bench`: its options, handed to the harness. `bench e2e` is a verb of its own below it.
+// `tessera bench`: flags for the harness in bench/. `bench e2e` is in e2e.cpp.
 // SPDX-License-Identifier: MIT
 #include "bench/bench.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/options.h"
@@ -31,7 +30,7 @@ int run(BenchFlags& flags) {
     return 0;
   }
   flags.options.has_energy = !flags.has_no_energy;
-  // A table that nobody reads any more is not timed to its end.
+  // Stops timing when the reader of the table is gone.
   OutputStream out;
   const auto bench = flags.is_hash ? bench::print_hashes : bench::run_bench;
   return bench(flags.options, out) == 0 ? 0 : 1;
@@ -42,10 +41,10 @@ int run(BenchFlags& flags) {
 void add_bench(CLI::App& app, int& exit_status) {
   const auto flags = std::make_shared<BenchFlags>();
   bench::BenchOptions& options = flags->options;
-  CLI::App* verb = app.add_subcommand(
-      "bench", "Times kernels, each checked against the CPU first; e2e times a whole model");
-  verb->add_option("FAMILY", options.family, "Kernel family, such as elementwise; all if absent");
-  FlagSet what(*verb, "What is timed");
+  Verb verb(app, "bench",
+            "Times kernels, each checked against the CPU first; e2e times a whole model");
+  verb.positional("FAMILY", options.family, "Kernel family, such as elementwise; all if absent");
+  FlagSet what(verb, "What is timed");
   what.value("--row", options.row, "NAME", "Only this row, as --list names it");
   what.value("--peer", options.peer, "ROW", "Time this row too, in turns; shows the ratio");
   what.value("--shapes", options.workload, "NAME", "Only this named workload, such as norm");
@@ -55,19 +54,18 @@ void add_bench(CLI::App& app, int& exit_status) {
   what.toggle("--cpu", options.use_cpu, "Time the CPU even where there is a GPU");
   what.value("--warmup", options.timer.num_warmup, "N", "Batches run before timing");
   what.value("--iters", options.timer.num_batches, "N", "Batches timed; 0: enough for 0.15 s");
-  what.value("--rounds", options.turns.num_rounds, "N", "Turns each, with --peer")
-      ->check(CLI::Range(1, 1000).description(""));
+  what.ranged("--rounds", options.turns.num_rounds, 1, 1000, "N", "Turns each, with --peer");
   what.toggle("--no-energy", flags->has_no_energy, "Skip the energy measurement, 0.4 s a shape");
-  FlagSet output(*verb, "Output");
+  FlagSet output(verb, "Output");
   output.value("--json", options.json_path, "FILE", "Write the results to this file");
   output.value("--baseline", options.baseline_path, "FILE", "Show the speed-up over this JSON");
   output.toggle("--list", flags->is_list, "List the rows and stop");
   output.toggle("--markdown", flags->is_markdown, "With --list: as a Markdown table");
   output.toggle("--workloads", flags->is_workloads, "Print the named shapes as JSON and stop");
   output.toggle("--hash", flags->is_hash, "Time nothing; print a hash of every row's results");
-  add_bench_e2e(*verb, exit_status);
-  verb->callback([flags, verb, &exit_status] {
-    if (verb->get_subcommands().empty()) exit_status = run(*flags);
+  add_bench_e2e(verb.app(), exit_status);
+  verb.on_run([flags, verb, &exit_status] {
+    if (!verb.has_verb_below()) exit_status = run(*flags);
   });
 }
 

@@ -1,4 +1,4 @@
-// The loop of question and answer.
+// The chat loop.
 // SPDX-License-Identifier: MIT
 #include "apps/chat.h"
 
@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "apps/generate.h"
-#include "apps/interrupt.h"
 #include "apps/output.h"
-#include "apps/prompt.h"
+#include "apps/run_options.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 
@@ -24,7 +23,7 @@ constexpr std::string_view kHelp =
     "/quit   leave; so does Ctrl-D\n"
     "Ctrl-C  stops the answer. A line that ends with \\ goes on in the next.\n";
 
-// One line without its end; none at the end of input. Interrupted: an empty line.
+// One line without its newline; none at the end of input; empty if interrupted.
 std::optional<std::string> read_line(InterruptGuard& interrupt) {
   char* memory = nullptr;
   size_t capacity = 0;
@@ -44,7 +43,7 @@ std::optional<std::string> read_line(InterruptGuard& interrupt) {
   return line;
 }
 
-// Lines joined where one ends with a backslash.
+// Joins lines that end with a backslash.
 std::optional<std::string> read_question(InterruptGuard& interrupt) {
   write_out("> ");
   std::optional<std::string> text = read_line(interrupt);
@@ -58,7 +57,7 @@ std::optional<std::string> read_question(InterruptGuard& interrupt) {
   return text;
 }
 
-// False: the command was to leave.
+// False for the command to leave.
 bool obey(ChatCommand command, Conversation& conversation) {
   switch (command) {
     case ChatCommand::quit: return false;
@@ -79,7 +78,7 @@ ChatCommand parse_chat_command(std::string_view line) {
   if (word == "/help" || word == "/?") return ChatCommand::help;
   if (word == "/quit" || word == "/exit" || word == "/bye") return ChatCommand::quit;
   if (word == "/reset" || word == "/clear") return ChatCommand::reset;
-  // A path or a formula may begin with a slash; only a bare word is taken for a command.
+  // A path or a formula may begin with a slash, so only a bare word is a command.
   return word.find_first_of(" /", 1) == std::string_view::npos ? ChatCommand::unknown
                                                                : ChatCommand::none;
 }

@@ -1,4 +1,4 @@
-// From argv to a verb, and from what went wrong to one line.
+// Parses argv, runs a verb, and turns errors into one line.
 // SPDX-License-Identifier: MIT
 #include "apps/command_line.h"
 
@@ -10,10 +10,8 @@
 #include <span>
 #include <sstream>
 
-#include "apps/help.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/suggest.h"
 #include "apps/verbs.h"
 #include "core/build_info.h"
 #include "core/text.h"
@@ -24,9 +22,9 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr int kNoMemory = 3;
-constexpr size_t kMaxNoteBytes = 8192;  // more than any Error has
+constexpr size_t kMaxNoteBytes = 8192;  // longer than any Error
 
-// The verb that the command line got to: bench e2e rather than bench.
+// The innermost verb that was given: bench e2e rather than bench.
 const CLI::App* deepest_verb(const CLI::App& app) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
   return parsed.empty() ? &app : deepest_verb(*parsed.back());
@@ -63,7 +61,7 @@ bool is_given(const CLI::Option& flag, std::span<const std::string> words) {
   return has("--", flag.get_lnames()) || has("-", flag.get_snames());
 }
 
-// Where `name` stands as a word of its own: not --top-k in --top-kay.
+// The position of `name` as a whole word: not --top-k in --top-kay.
 size_t find_flag(std::string_view message, std::string_view name) {
   for (size_t at = message.find(name); at != std::string_view::npos;
        at = message.find(name, at + 1)) {
@@ -76,7 +74,7 @@ size_t find_flag(std::string_view message, std::string_view name) {
   return std::string_view::npos;
 }
 
-// The environment variable a message is about, where the value came from there.
+// Names the environment variable that a message is about, if the value came from it.
 std::string environment_note(const CLI::App& verb, std::string_view message,
                              std::span<const std::string> words) {
   for (const CLI::Option* flag : verb.get_options()) {
@@ -99,7 +97,7 @@ std::string unknown(std::string_view what, std::string_view word,
   return concat("no ", what, meant, meant.empty() ? "; " + listed : " (" + listed + ")");
 }
 
-// What was left over: a flag nobody knows, a verb nobody knows, or one word too many.
+// Explains leftover words: an unknown flag, an unknown verb, or one word too many.
 std::string explain_extras(const CLI::App& root, const std::vector<std::string>& extras) {
   const CLI::App& verb = *deepest_verb(root);
   for (const std::string& word : extras) {
@@ -115,7 +113,7 @@ std::string explain_extras(const CLI::App& root, const std::vector<std::string>&
 
 constexpr const char* kVerbose = "--verbose";
 
-// Every verb has the flag, so that it may stand wherever others do.
+// Every verb gets the flag, so that it may be given anywhere.
 void add_verbose(CLI::App& above) {
   for (CLI::App* verb : above.get_subcommands(nullptr)) {
     FlagSet(*verb, std::string(kAdvanced)).toggle(kVerbose, "Errors say where they were raised");
@@ -127,13 +125,13 @@ bool is_verbose(const CLI::App& root) {
   for (const CLI::App* verb = deepest_verb(root); verb != &root; verb = verb->get_parent()) {
     const CLI::Option* flag = verb->get_option_no_throw(kVerbose);
     if (flag == nullptr || flag->count() == 0) continue;
-    const std::string given = flag->results().back();  // of an environment variable any text
+    const std::string given = flag->results().back();  // any text, if from the environment
     return given != "0" && given != "false";
   }
   return false;
 }
 
-// Where an error was raised, if the user wants to know; empty otherwise.
+// Where an error was raised if --verbose was given, else empty.
 std::string place_of(const CLI::App& root, const std::exception& failure) {
   const auto* error = dynamic_cast<const Error*>(&failure);
   return error != nullptr && is_verbose(root) ? concat(" (", error->where(), ")") : std::string();
@@ -172,7 +170,7 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
       "variable: TESSERA_RUN_TOP_P=0.9 is run's --top-p 0.9. Counts may be written\n"
       "32K or 2G, powers of 1024. Status: 0 worked, 1 failed, 2 wrong command line,\n"
       "3 out of memory, 4 a step took longer than --step-timeout, 130 interrupted.");
-  // Verbs take over the help flags that are there when they are added.
+  // Verbs inherit the help flags that exist when they are added.
   app->set_help_all_flag("--help-all", "Shows every flag, with environment variables");
   add_run(*app, exit_status);
   add_bench(*app, exit_status);
@@ -226,7 +224,7 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error,
 
 namespace {
 
-// Help or the version, which CLI11 would write to a stream that nobody checks.
+// Prints help or the version. CLI11 would not notice a failing write.
 void print_asked_for(const CLI::App& app, const CLI::Success& asked_for) {
   std::ostringstream text;
   app.exit(asked_for, text, text);
@@ -236,12 +234,12 @@ void print_asked_for(const CLI::App& app, const CLI::Success& asked_for) {
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
-  // A closed pipe shows as a write that fails, not as a signal that kills.
+  // A closed pipe must be a failing write, not a signal that kills.
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   int exit_status = 0;
   const std::unique_ptr<CLI::App> app = make_command_line(exit_status);
-  // What an exception says may come from anywhere, so it is escaped here too.
+  // The text of an exception may come from anywhere, so it is escaped here too.
   const auto complain = [&](const std::string& what, int status, const std::string& where = {}) {
     write_note(concat("tessera: ", shown(what, kMaxNoteBytes), where, "\n"));
     return status;

@@ -1,4 +1,4 @@
-// The whole command line: verbs, help, errors and exit statuses.
+// The whole command line as CLI11 objects: for command_line.cpp, options.cpp and tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,19 +10,34 @@
 
 namespace tessera::apps {
 
-// All verbs with their flags. A verb's callback runs it and leaves its status in `exit_status`.
+// All verbs with their flags. The callback of a verb runs it and sets `exit_status`.
 std::unique_ptr<CLI::App> make_command_line(int& exit_status);
 
-// A message with every flag named as the user gave it, where `words` is the command line: "-n"
-// where that was typed for --max-tokens, and which environment variable a value came from.
+// A message in which flags are named as the user typed them in `words`: "-n" if that was typed for
+// --max-tokens. Also says which environment variable a value came from.
 std::string as_typed(const CLI::App& root, std::string message, std::span<const std::string> words);
 
-// One line that says what is wrong and what to do, without the program's name before it.
+// One line that says what is wrong and what to do, without the name of the program.
 std::string explain(const CLI::App& root, const CLI::ParseError& error,
                     std::span<const std::string> words = {});
 
-// Parses and runs. 0: it worked, 1: it failed, 2: the command line cannot be meant, 3: memory is
-// too short for it, 130: interrupted. What went wrong goes to standard error in one line.
-int run_command_line(int argc, const char* const* argv);
+// -h (Normal) leaves out the groups whose name begins with kAdvanced; --help-all (All) shows every
+// flag with its environment variable.
+class HelpFormatter : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* verb, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
+
+// "tessera bench e2e".
+std::string full_name(const CLI::App& verb);
+
+// TESSERA_RUN_TOP_P for --top-p of run, TESSERA_BENCH_E2E_BATCH for --batch of bench e2e, and
+// TESSERA_DTYPE for a flag that means the same to every verb. Empty for the help flags.
+std::string env_name(const CLI::App& verb, const CLI::Option& flag);
+
+// Lets every flag of every verb below `root` be read from its environment variable if the command
+// line does not give it, once its verb is met. Call it after all verbs were added.
+void attach_environment(CLI::App& root);
 
 }  // namespace tessera::apps

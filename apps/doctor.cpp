@@ -1,6 +1,5 @@
-// `tessera doctor`: what this machine has, what it was measured to do, and what runs on it.
+// `tessera doctor`: the machine's hardware, its measured rates, and what runs on it.
 // SPDX-License-Identifier: MIT
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -58,7 +57,7 @@ Json gpu_json(Device device) {
           {"note", ceilings.note}};
 }
 
-// How many rows of a library there are, and whether the first GPU can run them.
+// The number of rows in a library, and whether the first GPU can run them.
 Json rows_json(Library library, int compute_capability) {
   int count = 0;
   for (const ops::RowInfo& row : ops::all_rows()) count += row.library == library ? 1 : 0;
@@ -168,11 +167,10 @@ std::string doctor_text(const Json& json) {
 
 void add_doctor(CLI::App& app, int&) {
   const auto is_json = std::make_shared<bool>(false);
-  CLI::App* verb =
-      app.add_subcommand("doctor", "Shows this machine: CPU, GPU, measured rates, what runs here");
-  FlagSet flags(*verb, "Output");
+  Verb verb(app, "doctor", "Shows this machine: CPU, GPU, measured rates, what runs here");
+  FlagSet flags(verb, "Output");
   flags.toggle("--json", *is_json, "One JSON object instead of text");
-  verb->callback([is_json] {
+  verb.on_run([is_json] {
     const Json json = doctor_json();
     write_out(*is_json ? json_text(json) : doctor_text(json));
   });

@@ -12,13 +12,13 @@
 
 namespace tessera::apps {
 
-// `batch` sequences of `prompt` random tokens, and `generate` greedy tokens of each.
+// `batch` sequences of `prompt` random tokens, each followed by `generate` greedy tokens.
 struct E2eShape {
   int64_t batch = 1;
   int64_t prompt = 512;
   int64_t generate = 128;
 
-  int64_t num_tokens() const { return prompt + generate; }  // of one sequence
+  int64_t num_tokens() const { return prompt + generate; }  // per sequence
 };
 
 struct E2eWorkload {
@@ -28,7 +28,7 @@ struct E2eWorkload {
 
 // e2e/single, e2e/locked, e2e/prefill.
 const std::vector<E2eWorkload>& e2e_workloads();
-// One of those, with or without "e2e/"; or pp512, tg128, pp512+tg128. None for anything else.
+// One of those, with or without "e2e/", or pp512, tg128, pp512+tg128; none for other names.
 std::optional<E2eWorkload> find_e2e_workload(std::string_view name);
 
 struct E2eResult {
@@ -36,14 +36,13 @@ struct E2eResult {
   double prefill_seconds = 0;  // median over the repeats, until every sequence has a token
   std::vector<double> step_seconds =
       {};                      // of steps that made one token for each sequence and no more
-  EngineMetrics metrics = {};  // when most pages were held
+  EngineMetrics metrics = {};  // at the step with the most pages in use
 
   double prefill_rate() const;  // tokens a second
-  double decode_rate() const;   // tokens a second over all those steps; 0: nothing was generated
+  double decode_rate() const;   // tokens a second over step_seconds; 0: nothing was generated
 };
 
-// Engine options in which the shape runs whole: room for all its keys and values, no prefix cache.
-// A page of its cache takes page_bytes.
+// Engine options with room for all KV pages of the shape, of page_bytes each, and no prefix cache.
 EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes);
 
 // Runs the shape `num_warmup + num_repeats` times; only the last num_repeats are timed.

@@ -1,6 +1,5 @@
 // `tessera eval`: multiple-choice tasks by log-likelihood.
 // SPDX-License-Identifier: MIT
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -14,7 +13,6 @@
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/progress.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
 #include "core/build_info.h"
@@ -43,7 +41,7 @@ struct EvalResult {
   double seconds = 0;
 };
 
-// Jobs of all questions one after the other, made when they are wanted.
+// The jobs of all questions in order, made on demand.
 class JobList {
  public:
   JobList(const Tokenizer& tokenizer, const std::vector<Question>& questions, int64_t max_tokens)
@@ -60,7 +58,7 @@ class JobList {
   int64_t size() const { return static_cast<int64_t>(places_.size()); }
   Place place(int64_t job) const { return places_[static_cast<size_t>(job)]; }
 
-  // Asked for in order.
+  // Must be called for 0, 1, 2, … in order.
   ScoreJob take(int64_t job) {
     if (next_.empty()) {
       const Question& question = questions_[place(job).question];
@@ -181,12 +179,11 @@ void run(const EvalOptions& options) {
 
 void add_eval(CLI::App& app, int&) {
   const auto options = std::make_shared<EvalOptions>();
-  CLI::App* verb =
-      app.add_subcommand("eval", "Runs HellaSwag, ARC or MMLU from files, by log-likelihood");
-  verb->add_option("TASK", options->task, "hellaswag, arc or mmlu");
-  verb->add_option("MODEL", options->folder,
-                   "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
-  FlagSet flags(*verb, "Data and output");
+  Verb verb(app, "eval", "Runs HellaSwag, ARC or MMLU from files, by log-likelihood");
+  verb.positional("TASK", options->task, "hellaswag, arc or mmlu");
+  verb.positional("MODEL", options->folder,
+                  "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
+  FlagSet flags(verb, "Data and output");
   flags.value("--data", options->data, "FILE",
               "hellaswag: six lines a question; arc: JSON lines with query, choices, gold; mmlu: "
               "the folder of dev/ and test/. .bz2, .xz and .gz are unpacked");
@@ -194,8 +191,8 @@ void add_eval(CLI::App& app, int&) {
               "Solved examples before each question; mmlu 5, others 0 if absent");
   flags.quantity("--limit", options->limit, "N", "Only the first N questions");
   flags.toggle("--json", options->is_json, "One JSON object instead of lines");
-  add_model_flags(*verb, options->model);
-  verb->callback([options] { run(*options); });
+  add_model_flags(verb, options->model);
+  verb.on_run([options] { run(*options); });
 }
 
 }  // namespace tessera::apps

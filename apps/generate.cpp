@@ -1,4 +1,4 @@
-// Stepping the engine for one request, and timing it.
+// Runs the engine for one request and times it.
 // SPDX-License-Identifier: MIT
 #include "apps/generate.h"
 
@@ -13,7 +13,7 @@
 namespace tessera::apps {
 namespace {
 
-// Adds the news of one step to what came before.
+// Appends the output of one step to what came before.
 void join(SequenceOutput& all, SequenceOutput&& news) {
   std::ranges::move(news.tokens, std::back_inserter(all.tokens));
   all.text += news.text;

@@ -1,14 +1,15 @@
-// From flags to an engine.
+// Model flags to EngineOptions, model folders, and the table of fields and flags.
 // SPDX-License-Identifier: MIT
 #include "apps/model_options.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
-#include "apps/field_flags.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/progress.h"
 #include "core/parallel.h"
 #include "core/text.h"
 #include "engine/make_engine.h"
@@ -28,7 +29,7 @@ bool is_model(const fs::path& folder) {
 
 }  // namespace
 
-void add_model_flags(CLI::App& verb, ModelOptions& options) {
+void add_model_flags(const Verb& verb, ModelOptions& options) {
   FlagSet model(verb, "Model");
   model.choice("--dtype", options.dtype, {"f32", "bf16", "f16"}, "Of weights and activations");
   model.choice("--weights", options.weights, {"plain", "int8"},
@@ -110,7 +111,7 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
     made.device = parse_device(options.device);
     engine::check_device(config, made);
   }
-  // Every step reads all weights: a GPU wants more tokens to each than keep a CPU busy.
+  // Every step reads all weights. A GPU needs more tokens per step than a CPU to be busy.
   if (!made.device.is_cpu()) made.max_step_tokens = 2048;
   return made;
 }
@@ -119,7 +120,7 @@ fs::path bundled_model() {
   std::error_code ignored;
   std::vector<fs::path> places;
   const fs::path executable = fs::read_symlink("/proc/self/exe", ignored);
-  // bin/tessera of an installation, build/<preset>/apps/tessera of a build: up to four folders up.
+  // Installed as bin/tessera, built as build/<preset>/apps/tessera: look up to four folders up.
   fs::path above = executable.parent_path();
   for (int i = 0; i < 5 && !above.empty(); ++i) {
     places.push_back(above / kBundled);
@@ -163,6 +164,49 @@ std::unique_ptr<Engine> load_engine(engine::OpenModel opened) {
   Progress progress("loading");
   opened.options.on_load = [&](int64_t done, int64_t total) { progress.show(done, total); };
   return engine::load(std::move(opened));
+}
+
+namespace {
+
+using Row = std::pair<std::string_view, std::string_view>;
+
+constexpr std::array kRows = {
+    Row{"beam_width", "--beam"},
+    Row{"dtype", "--dtype"},
+    Row{"frequency_penalty", "--frequency-penalty"},
+    Row{"kv_bytes", "--kv-bytes"},
+    Row{"kv_type", "--kv"},
+    Row{"length_penalty", "--length-penalty"},
+    Row{"logit_bias", "--logit-bias"},
+    Row{"max_batch", "--batch"},
+    Row{"max_context", "--context"},
+    Row{"max_new_tokens", "--max-tokens"},
+    Row{"min_new_tokens", "--min-tokens"},
+    Row{"min_p", "--min-p"},
+    Row{"num_logprobs", "--logprobs"},
+    Row{"num_outputs", "--num-outputs"},
+    Row{"presence_penalty", "--presence-penalty"},
+    Row{"prompt", "--prompt"},
+    Row{"repetition_penalty", "--repetition-penalty"},
+    Row{"step_timeout_s", "--step-timeout"},
+    Row{"stop", "--stop"},
+    Row{"stop_tokens", "--stop-token"},
+    Row{"temperature", "--temperature"},
+    Row{"top_k", "--top-k"},
+    Row{"top_p", "--top-p"},
+    Row{"typical_p", "--typical-p"},
+    Row{"weights", "--weights"},
+};
+
+}  // namespace
+
+std::span<const Row> field_flags() { return kRows; }
+
+FieldNames flag_names() {
+  return {[](std::string_view field) {
+    const auto found = std::ranges::find(kRows, field, &Row::first);
+    return std::string(found == kRows.end() ? field : found->second);
+  }};
 }
 
 }  // namespace tessera::apps

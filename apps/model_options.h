@@ -1,19 +1,24 @@
-// Which model, in which types, on what: the flags of every verb that runs one.
+// Which model, in which types, on which device: the flags of every verb that runs one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "engine/make_engine.h"
 #include "model/config.h"
 #include "tessera/engine/engine.h"
+#include "tessera/engine/field_names.h"
 
 namespace tessera::apps {
+
+class Verb;
 
 struct ModelOptions {
   std::string dtype = "bf16";
@@ -29,25 +34,32 @@ struct ModelOptions {
 
 // --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
 // --step-timeout.
-void add_model_flags(CLI::App& verb, ModelOptions& options);
+void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16
 KvType parse_kv_type(const std::string& text);
 Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
 
-// The engine's options for a model, with the number of threads set for this process. The device
-// "auto" is the first GPU where it has all kernels the model needs, else the CPU.
+// The engine's options for a model; also sets the number of threads of this process. Device "auto"
+// is the first GPU if it has all kernels that the model needs, else the CPU.
 EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config);
-// Threads that operations on the CPU use; 0 keeps what there is.
+// Sets the number of threads for CPU operations; 0 keeps it.
 void use_threads(int64_t threads);
 
-// What a person's MODEL means: a folder with a config.json; empty is the default model: the folder
-// TESSERA_MODEL names, or the bundled one. Refuses what is not there.
+// The folder of a model as the user gave it; it must have a config.json. Empty: the default model,
+// which is the folder in TESSERA_MODEL or the bundled one.
 std::filesystem::path find_model(const std::string& given);
-// models/tessera-13m above the executable, in the source tree or here; empty where it is nowhere.
+// models/tessera-13m above the executable, in the source tree or in the current folder; empty if
+// not found.
 std::filesystem::path bundled_model();
 
-// The weights of a model, with a progress bar where a terminal watches.
+// Loads the weights, with a progress bar on a terminal.
 std::unique_ptr<Engine> load_engine(engine::OpenModel opened);
+
+// {"max_new_tokens", "--max-tokens"} and so on, for every field that a flag sets.
+std::span<const std::pair<std::string_view, std::string_view>> field_flags();
+
+// Makes the engine's messages name flags instead of fields.
+FieldNames flag_names();
 
 }  // namespace tessera::apps

@@ -1,26 +1,33 @@
-// How the flags of a verb are added, what their environment variables are called, how numbers read.
+// Verbs and flags as the rest of the program adds them. CLI11, which parses them, takes seconds to
+// compile and is seen by options.cpp and command_line.cpp alone.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/error.h"
 
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
 namespace tessera::apps {
 
-// A command line that cannot be meant as it stands: exit status 2, where Error is 1.
+// A wrong command line: exit status 2, where Error is 1.
 class UsageError : public Error {
   using Error::Error;
 };
 
-// What `check` returns. What it refuses of values that flags have set is a wrong command line.
+// Returns what `check` returns. An Error about values that flags have set is a wrong command line.
 template <class Check>
 auto as_usage(Check&& check) {
   try {
@@ -33,53 +40,82 @@ auto as_usage(Check&& check) {
 }
 
 // "32K" is 32768 and "1.5G" is 1610612736: K, M, G and T are powers of 1024, and B or iB may
-// follow. None where the text is no such number, is negative, or is 2^63 or more.
+// follow. None if the text is not such a number, is negative, or is 2^63 or more.
 std::optional<int64_t> parse_quantity(std::string_view text);
 
-// What is wrong with the text of a number, whole or not, of a flag; empty: nothing. All of the text
-// must be the number, and the number must fit into T: nothing is clamped, and nothing is not 0.
+// What is wrong with the text of a number; empty: nothing. The whole text must be the number, and
+// it must fit into T: nothing is clamped, and an empty text is not 0. For int, int64_t, float,
+// double.
 template <class T>
 std::string number_problem(std::string_view text);
 
-// Groups whose name begins so are left out of -h and shown by --help-all.
+// -h leaves out groups whose name begins with this; --help-all shows them.
 inline constexpr std::string_view kAdvanced = "Advanced";
 
-// Adds flags of one group to a verb. Defaults are what the targets hold at the time.
-class FlagSet {
+// A verb: `tessera run`, `tessera bench e2e`.
+class Verb {
  public:
-  FlagSet(CLI::App& verb, std::string group) : verb_(verb), group_(std::move(group)) {}
+  Verb(CLI::App& above, const char* name, const char* help);
 
-  template <class T>
-  CLI::Option* value(const char* names, T& target, const char* type, const char* help) {
-    CLI::Option* option = verb_.add_option(names, target, help)->capture_default_str();
-    if constexpr (std::is_arithmetic_v<T>) {
-      option->check(CLI::Validator([](std::string& text) { return number_problem<T>(text); }, ""));
-    }
-    return finish(option, type);
-  }
-  // An integer that may be written 32K or 2G.
-  CLI::Option* quantity(const char* names, int64_t& target, const char* type, const char* help);
-  CLI::Option* choice(const char* names, std::string& target, std::vector<std::string> choices,
-                      const char* help);
-  CLI::Option* toggle(const char* names, bool& target, const char* help);
-  // One that only the option itself remembers.
-  CLI::Option* toggle(const char* names, const char* help);
-  // "--x,!--no-x": 1 and -1; 0 where neither was given.
-  CLI::Option* toggle(const char* names, int& target, const char* help);
+  CLI::App& app() const { return app_; }
+  // An argument without a flag.
+  void positional(const char* name, std::string& target, const char* help);
+  void positional(const char* name, const char* help);  // read by given()
+  // Called when the command line has been parsed and this verb was given.
+  void on_run(std::function<void()> run);
+
+  // The value of a flag or a positional if it was given. Valid once parsed, so for on_run.
+  std::optional<std::string> given(const char* name) const;
+  bool has_verb_below() const;  // one was given
 
  private:
+  CLI::App& app_;
+};
+
+// Adds flags of one group to a verb. Defaults are the values that the targets hold when added.
+class FlagSet {
+ public:
+  FlagSet(const Verb& verb, std::string group) : FlagSet(verb.app(), std::move(group)) {}
+  FlagSet(CLI::App& app, std::string group) : app_(app), group_(std::move(group)) {}
+
+  // T: int, int64_t, float, double, std::string, std::optional<double>.
+  template <class T>
+  void value(const char* names, T& target, const char* type, const char* help);
+  // A number from `lowest` to `highest`. T: int, int64_t.
+  template <class T>
+  void ranged(const char* names, T& target, int lowest, int highest, const char* type,
+              const char* help);
+  // A flag that may be repeated. Each occurrence takes one value: a flag that took several would
+  // swallow the prompt after it.
+  void list(const char* names, std::vector<std::string>& target, const char* type,
+            const char* help);
+  // An integer that may be written 32K or 2G.
+  void quantity(const char* names, int64_t& target, const char* type, const char* help);
+  void choice(const char* names, std::string& target, std::vector<std::string> choices,
+              const char* help);
+  void toggle(const char* names, bool& target, const char* help);
+  // Without a target: only the option itself remembers it.
+  void toggle(const char* names, const char* help);
+  // "--x,!--no-x": 1 and -1; 0 if neither was given.
+  void toggle(const char* names, int& target, const char* help);
+
+ private:
+  template <class T>
+  CLI::Option* add(const char* names, T& target, const char* type, const char* help);
   CLI::Option* finish(CLI::Option* option, const char* type);
 
-  CLI::App& verb_;
+  CLI::App& app_;
   std::string group_;
 };
 
-// TESSERA_RUN_TOP_P for --top-p of run, TESSERA_BENCH_E2E_BATCH for --batch of bench e2e, and
-// TESSERA_DTYPE for a flag that means the same to every verb. Empty for the help flags.
-std::string env_name(const CLI::App& verb, const CLI::Option& flag);
+// Letters inserted, deleted, replaced or swapped with their neighbour to turn one into the other.
+size_t edit_distance(std::string_view a, std::string_view b);
 
-// Every flag of every verb below `root` is read from its environment variable where the command
-// line does not give it, as soon as its verb is met. Called once all verbs are there.
-void attach_environment(CLI::App& root);
+// The nearest candidate, where it is near enough to be meant: a third of the word's letters may
+// differ, or the word is the candidate's beginning. Empty otherwise; the first of equals.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+// "; did you mean --seed?", or nothing.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace tessera::apps

@@ -1,14 +1,17 @@
-// Standard output and error, and figures for people.
+// Writing to the terminal, and Ctrl-C.
 // SPDX-License-Identifier: MIT
 #include "apps/output.h"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/text.h"
 #include "tessera/core/error.h"
@@ -25,7 +28,7 @@ void write_out(std::string_view text) {
 
 OutputStream::OutputStream() : std::ostream(nullptr) {
   rdbuf(&buffer_);
-  exceptions(std::ios::badbit);  // what write_out throws comes through
+  exceptions(std::ios::badbit);  // lets the exceptions of write_out through
 }
 
 std::streamsize OutputStream::Buffer::xsputn(const char* text, std::streamsize size) {
@@ -82,5 +85,62 @@ double rounded(double value) {
   std::snprintf(text.data(), text.size(), "%.4g", value);
   return std::strtod(text.data(), nullptr);
 }
+
+std::string progress_line(std::string_view what, int64_t done, int64_t total, double seconds,
+                          std::string_view note) {
+  constexpr int kWidth = 24;
+  const double share =
+      total <= 0 ? 0.0
+                 : std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+  const auto filled = static_cast<size_t>(share * kWidth);
+  std::string line = concat(what, " [", std::string(filled, '#'), std::string(kWidth - filled, '-'),
+                            "] ", fixed(share * 100, 0), " %");
+  if (share > 0 && share < 1 && seconds >= 1) {
+    const auto left = static_cast<int64_t>(seconds / share * (1 - share) + 0.5);
+    line += concat("  ", left / 60, ":", left % 60 < 10 ? "0" : "", left % 60, " left");
+  }
+  if (!note.empty()) line += concat("  ", note);
+  return line;
+}
+
+Progress::Progress(std::string what) : Progress(std::move(what), is_note_terminal()) {}
+
+Progress::Progress(std::string what, bool is_shown) : what_(std::move(what)), is_shown_(is_shown) {}
+
+Progress::~Progress() {
+  if (is_drawn_) write_note("\r\x1b[K");
+}
+
+void Progress::show(int64_t done, int64_t total, std::string_view note) {
+  if (!is_shown_) return;
+  const Clock::time_point now = Clock::now();
+  if (is_drawn_ && now - last_ < std::chrono::milliseconds(100)) return;
+  last_ = now;
+  is_drawn_ = true;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  write_note(concat("\r\x1b[K", progress_line(what_, done, total, seconds, note)));
+}
+
+namespace {
+
+// Global, because a signal handler can reach nothing else.
+std::atomic<bool> is_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  is_interrupted = false;
+  struct sigaction action = {};
+  action.sa_handler = [](int) { is_interrupted = true; };
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = 0;  // no SA_RESTART: a read at the prompt must return
+  sigaction(SIGINT, &action, &previous_);
+}
+
+InterruptGuard::~InterruptGuard() { sigaction(SIGINT, &previous_, nullptr); }
+
+bool InterruptGuard::is_raised() const { return is_interrupted; }
+void InterruptGuard::clear() { is_interrupted = false; }
 
 }  // namespace tessera::apps

@@ -1,6 +1,8 @@
 // `tessera perplexity`: how well a model predicts a text.
 // SPDX-License-Identifier: MIT
-#include <CLI/CLI.hpp>
+#include "apps/perplexity.h"
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -12,8 +14,6 @@
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/perplexity_rule.h"
-#include "apps/progress.h"
 #include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "bench/report.h"
@@ -23,6 +23,40 @@
 #include "engine/validate.h"
 
 namespace tessera::apps {
+
+std::string drop_separators(std::string_view text) {
+  constexpr std::string_view kSeparator = "<|endoftext|>";
+  std::string kept;
+  kept.reserve(text.size());
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const size_t next = std::min(end + 1, text.size());
+    if (text.substr(0, end) != kSeparator) kept += text.substr(0, next);
+    text.remove_prefix(next);
+  }
+  return kept;
+}
+
+std::vector<ScoreJob> cut_windows(std::span<const int32_t> tokens,
+                                  const std::vector<int32_t>& prefix, int64_t window) {
+  const auto num_prefix = static_cast<int64_t>(prefix.size());
+  const int64_t num_taken = window - num_prefix;
+  // One token to predict, and at least one before it.
+  const int64_t least = std::max<int64_t>(2, num_prefix + 1);
+  if (window < least) {
+    throw UsageError(concat("--window is ", window, "; it must be at least ", least));
+  }
+  std::vector<ScoreJob> windows;
+  for (size_t begin = 0; begin + static_cast<size_t>(num_taken) <= tokens.size();
+       begin += static_cast<size_t>(num_taken)) {
+    ScoreJob job = {.tokens = prefix, .num_scored = num_prefix > 0 ? num_taken : num_taken - 1};
+    const auto part = tokens.subspan(begin, static_cast<size_t>(num_taken));
+    job.tokens.insert(job.tokens.end(), part.begin(), part.end());
+    windows.push_back(std::move(job));
+  }
+  return windows;
+}
+
 namespace {
 
 struct PerplexityOptions {
@@ -37,7 +71,7 @@ struct PerplexityOptions {
 struct PerplexityResult {
   int64_t num_windows = 0;
   int64_t num_tokens = 0;
-  double nll = 0;  // of a token, natural logarithm
+  double nll = 0;  // per token, natural logarithm
   double seconds = 0;
 
   double perplexity() const { return std::exp(nll); }
@@ -47,7 +81,7 @@ struct PerplexityResult {
 PerplexityResult measure(Engine& engine, const std::vector<ScoreJob>& windows) {
   Progress progress("perplexity");
   const auto start = std::chrono::steady_clock::now();
-  std::vector<double> sums(windows.size());  // added up in order, so that the figure is always one
+  std::vector<double> sums(windows.size());  // added in order, so that the result is reproducible
   double sum_so_far = 0;
   int64_t tokens_so_far = 0;
   int64_t num_done = 0;
@@ -104,7 +138,7 @@ void run(const PerplexityOptions& options) {
   const std::string text = drop_separators(read_text_file(options.text));
   const model::ModelConfig config = model::load_config(folder);
   EngineOptions flags = scoring_options(engine_options(options.model, config));
-  flags.use_prefix_cache = false;  // no window begins like another
+  flags.use_prefix_cache = false;  // windows share no prefix
   flags = as_usage([&] { return engine::fill_options(flags, config); });
   if (options.window > flags.max_context) {
     throw UsageError(concat("--window is ", options.window, "; this model's context takes at most ",
@@ -128,17 +162,17 @@ void run(const PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, int&) {
   const auto options = std::make_shared<PerplexityOptions>();
-  CLI::App* verb = app.add_subcommand("perplexity", "Measures how well a model predicts a text");
-  verb->add_option("MODEL", options->folder,
-                   "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
-  FlagSet flags(*verb, "Text and output");
+  Verb verb(app, "perplexity", "Measures how well a model predicts a text");
+  verb.positional("MODEL", options->folder,
+                  "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
+  FlagSet flags(verb, "Text and output");
   flags.value("--text", options->text, "FILE", "The text; .bz2, .xz and .gz are unpacked");
   flags.quantity("--window", options->window, "N",
                  "Tokens of a window, its begin-of-text token included");
   flags.quantity("--limit", options->limit, "N", "Only the first N windows");
   flags.toggle("--json", options->is_json, "One JSON object instead of a line");
-  add_model_flags(*verb, options->model);
-  verb->callback([options] { run(*options); });
+  add_model_flags(verb, options->model);
+  verb.on_run([options] { run(*options); });
 }
 
 }  // namespace tessera::apps

@@ -1,6 +1,5 @@
 // `tessera run`: a prompt answered, or a conversation on a terminal.
 // SPDX-License-Identifier: MIT
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,13 +7,11 @@
 
 #include "apps/chat.h"
 #include "apps/generate.h"
-#include "apps/interrupt.h"
 #include "apps/json_text.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
-#include "apps/prompt.h"
-#include "apps/sampling_options.h"
+#include "apps/run_options.h"
 #include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "core/parallel.h"
@@ -26,8 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
-// A byte for every token of the longest context there can be.
+constexpr int kInterrupted = 130;  // 128 + SIGINT, the shell convention
+// One byte for every token of the longest possible context.
 constexpr size_t kMaxPromptBytes = model::kMaxPositions;
 
 struct RunOptions {
@@ -35,9 +32,9 @@ struct RunOptions {
   SamplingOptions sampling;
   std::vector<std::string> positionals;
   std::string prompt;
-  bool has_prompt = false;  // an empty one is one too
+  bool has_prompt = false;  // the prompt may be empty
   std::string system;
-  int chat = 0;  // 1: asked for, -1: refused, 0: where the model has a template
+  int chat = 0;  // 1: --chat, -1: --no-chat, 0: if the model has a template
   bool has_special = false;
   bool is_json = false;
 };
@@ -71,7 +68,8 @@ Json speeds_json(const Speeds& speeds) {
           {"first_token_ms", rounded(speeds.first_token_seconds * 1e3)}};
 }
 
-// The first output's fields at the top, for the common case of one; all of them in "outputs".
+// The fields of the first output are at the top level, and "outputs" lists all if there are
+// several.
 std::string report_json(const Generation& made, const Request& request, const Engine& engine,
                         const std::string& model, const RunOptions& options) {
   const EngineMetrics metrics = engine.metrics();
@@ -116,7 +114,6 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 
-// The prompt in tokens, or what is wrong with it and with the chat template.
 std::vector<int32_t> make_prompt(const PromptMaker& prompts, const RunOptions& options,
                                  const std::string& text, bool is_chat) {
   if (!is_chat) return as_usage([&] { return prompts.continuation(text, options.has_special); });
@@ -126,7 +123,7 @@ std::vector<int32_t> make_prompt(const PromptMaker& prompts, const RunOptions& o
   return prompts.chat(conversation.messages());
 }
 
-// Memory for this one request and no more.
+// Sized for this one request.
 EngineOptions engine_options_of(const RunOptions& options, const Request& request,
                                 const model::ModelConfig& config) {
   EngineOptions made = engine_options(options.model, config);
@@ -184,25 +181,24 @@ int run(const RunOptions& options) {
 
 void add_run(CLI::App& app, int& exit_status) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* verb = app.add_subcommand("run", "Answers a prompt, or chats on a terminal");
-  // Two positionals by name for the help page; read together, because a lone one may be either.
-  verb->add_option("MODEL", "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
-  verb->add_option("PROMPT", "The text to answer; read from standard input if absent");
-  FlagSet input(*verb, "Input and output");
+  Verb verb(app, "run", "Answers a prompt, or chats on a terminal");
+  // The help page names two positionals; they are read together, as a single one may be either.
+  verb.positional("MODEL", "A model's folder; the bundled model, or TESSERA_MODEL, if absent");
+  verb.positional("PROMPT", "The text to answer; read from standard input if absent");
+  FlagSet input(verb, "Input and output");
   input.value("-p,--prompt", options->prompt, "TEXT", "The prompt, for the default model");
   input.value("--system", options->system, "TEXT", "What the model is told before a chat");
   input.toggle("--chat,!--no-chat", options->chat,
                "Use the chat template, or not; the default is to where there is one");
   input.toggle("--special", options->has_special, "Control tokens in the prompt count as such");
   input.toggle("--json", options->is_json, "One JSON object instead of text");
-  add_sampling_flags(*verb, options->sampling);
-  add_model_flags(*verb, options->model);
-  verb->callback([options, verb, &exit_status] {
+  add_sampling_flags(verb, options->sampling);
+  add_model_flags(verb, options->model);
+  verb.on_run([options, verb, &exit_status] {
     for (const char* place : {"MODEL", "PROMPT"}) {
-      const CLI::Option* option = verb->get_option(place);
-      if (option->count() > 0) options->positionals.push_back(option->results().front());
+      if (auto word = verb.given(place)) options->positionals.push_back(std::move(*word));
     }
-    options->has_prompt = verb->get_option("--prompt")->count() > 0;
+    options->has_prompt = verb.given("--prompt").has_value();
     exit_status = run(*options);
   });
 }

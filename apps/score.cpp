@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kInFlight = 8;
 constexpr int64_t kStepTokens = 512;
-constexpr float kForce = 100.0f;  // the largest bias there is
+constexpr float kForce = 100.0f;  // the largest bias allowed
 
 class Scorer {
  public:
@@ -64,7 +64,7 @@ class Scorer {
       request.sampling.logit_bias = {{request.prompt.back(), kForce}};
       request.prompt.pop_back();
       request.max_new_tokens = 1;
-      request.num_logprobs = 0;  // of the model's own distribution, before the bias
+      request.num_logprobs = 0;  // from the model's distribution, before the bias
     } else {
       request.max_new_tokens = 0;
       request.wants_prompt_logprobs = true;
@@ -76,7 +76,7 @@ class Scorer {
 
   void finish(Running one) {
     if (one.is_forced && one.output.token != one.job.tokens.back()) {
-      one.is_forced = false;  // some logit is more than the bias above it
+      one.is_forced = false;  // some logit exceeds it by more than the bias
       submit(std::move(one));
       return;
     }
@@ -104,7 +104,7 @@ class Scorer {
 
 EngineOptions scoring_options(EngineOptions options) {
   options.max_batch = kInFlight;
-  options.max_step_tokens = kStepTokens;  // each has a row of logits
+  options.max_step_tokens = kStepTokens;  // every token needs a row of logits
   options.max_step_logits = kStepTokens;
   options.max_queue = kInFlight;
   return options;

@@ -1,5 +1,5 @@
 // tessera: one binary, one verb per task.
 // SPDX-License-Identifier: MIT
-#include "apps/command_line.h"
+#include "apps/verbs.h"
 
 int main(int argc, char** argv) { return tessera::apps::run_command_line(argc, argv); }

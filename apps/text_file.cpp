@@ -1,4 +1,4 @@
-// Reading, and unpacking through a pipe.
+// Reads files, and unpacks them through a pipe.
 // SPDX-License-Identifier: MIT
 #include "apps/text_file.h"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kUnpackers = {
     {{".bz2", "bzip2"}, {".xz", "xz"}, {".gz", "gzip"}}};
 
-// One word to a shell, whatever is in it.
+// Quoted as one word for a shell.
 std::string shell_word(std::string_view text) {
   std::string word = "'";
   for (const char letter : text)
@@ -38,7 +38,7 @@ std::string read_all(std::FILE* file) {
 }
 
 std::string unpack(const std::filesystem::path& path, std::string_view tool) {
-  // What the tool itself complains of is left out: the refusal below is the one line to read.
+  // The tool's own messages are dropped: the error below is the one line to read.
   const std::string command = concat(tool, " -dc -- ", shell_word(path.string()), " 2>/dev/null");
   std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr)

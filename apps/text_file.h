@@ -1,4 +1,4 @@
-// Text files, packed ones read through the tool that made them.
+// Text files, also compressed ones.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,11 +9,11 @@
 namespace tessera::apps {
 
 // The whole file. Names ending in .bz2, .xz and .gz are unpacked by bzip2, xz and gzip, which must
-// be installed. Refuses what cannot be read, saying why.
+// be installed. Refuses what cannot be read, with the reason.
 std::string read_text_file(const std::filesystem::path& path);
 
-// All of standard input without its last line end: `echo hello | tessera run`. Refuses more than
-// `most` bytes as soon as they have come, and input that cannot be read, saying why.
+// All of standard input without its last newline: `echo hello | tessera run`. Refuses more than
+// `most` bytes as soon as they have arrived, and input that cannot be read.
 std::string read_input(size_t most);
 
 }  // namespace tessera::apps

@@ -1,4 +1,4 @@
-// The verbs of the command line. Each adds its subcommand; its callback leaves the exit status.
+// The program, and the verbs it is made of.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,6 +8,12 @@ class App;
 
 namespace tessera::apps {
 
+// Parses the command line and runs its verb. Returns 0 if it worked, 1 if it failed, 2 for a wrong
+// command line, 3 if memory is too small, 130 if interrupted. Errors are one line on standard
+// error.
+int run_command_line(int argc, const char* const* argv);
+
+// Each adds its verb, which sets the exit status when it has run.
 void add_run(CLI::App& app, int& exit_status);
 void add_bench(CLI::App& app, int& exit_status);
 void add_bench_e2e(CLI::App& bench, int& exit_status);  // below bench

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the distribution's packages a build, a test run or fuzzing needs. Costs milliseconds when
-# nothing is missing. Usage: tools/setup.sh build|test|fuzz
+# Installs the packages that a build, a test run or fuzzing needs. Takes milliseconds if nothing is
+# missing. Usage: tools/setup.sh build|test|fuzz
 # SPDX-License-Identifier: MIT
 set -eu
 
-# One package a line; a new dependency is one more line.
+# One package per line; a new dependency is one more line.
 build_packages="
   g++
   cmake
@@ -27,8 +27,7 @@ test_packages="
   python3-numpy
   python3-pytest
 "
-# Not in every release. Without ccache a rebuild is slower; without the others their tests say why
-# they skip.
+# Not in every release. Without ccache rebuilds are slower; tests that need the others are skipped.
 optional_build_packages="
   ccache
 "
@@ -44,7 +43,7 @@ if [ "${1:-build}" = test ]; then
   optional="$optional $optional_test_packages"
 fi
 
-# Fuzzing needs clang 16 or newer, by whichever number the release has it.
+# Fuzzing needs clang 16 or newer, whichever version the release has.
 if [ "${1:-build}" = fuzz ] && ! sh tools/find_clang.sh >/dev/null; then
   for version in 20 19 18 17 16; do
     if LC_ALL=C apt-cache policy "clang-$version" 2>/dev/null | grep -q 'Candidate: [^(]'; then
@@ -68,11 +67,11 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
   exit 0
 fi
 
-# What was looked for in vain after an update is not looked for again.
+# Packages that were not found after an update are not searched for again.
 unavailable_list=build/unavailable_packages
 unavailable=$(cat "$unavailable_list" 2>/dev/null || true)
 
-# Prints those of the arguments that are neither installed nor known to be unavailable.
+# Prints the arguments that are neither installed nor known to be unavailable.
 missing_of() {
   known=" $(dpkg-query -W -f '${Package}=${db:Status-Status} ' "$@" 2>/dev/null || true)"
   for package in "$@"; do
@@ -115,7 +114,7 @@ log=build/setup.log
 mkdir -p build
 : >"$log"
 
-# Runs apt-get, showing what it said only when it fails.
+# Runs apt-get and shows its output only if it fails.
 run_apt() {
   if ! $apt "$@" >>"$log" 2>&1; then
     tail -n 20 "$log" >&2

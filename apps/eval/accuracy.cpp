@@ -1,4 +1,4 @@
-// Questions to score jobs, and scores to accuracy.
+// Makes score jobs from questions, and accuracy from scores.
 // SPDX-License-Identifier: MIT
 #include "apps/eval/accuracy.h"
 
@@ -16,7 +16,7 @@ ScoreJob continuation_job(const Tokenizer& tokenizer, const std::string& context
   const std::vector<int32_t> whole = tokenizer.encode(context + continuation);
   ScoreJob job = {.tokens = tokenizer.prefix()};
   const size_t num_prefix = job.tokens.size();
-  // At least one token is scored, and it has one before it.
+  // At least one token is scored, and at least one precedes it.
   size_t first = std::min(num_context, whole.empty() ? 0 : whole.size() - 1);
   if (num_prefix == 0) first = std::max<size_t>(first, 1);
   if (first >= whole.size())
@@ -71,7 +71,7 @@ std::vector<ScoreJob> jobs_of(const Tokenizer& tokenizer, const Question& questi
   for (const std::string& choice : question.choices) longest = std::max(longest, choice.size());
   int64_t shots = std::min(num_shots, static_cast<int64_t>(question.shots.size()));
   const auto fits = [&] {
-    // A choice has at most a token a byte.
+    // A choice has at most one token per byte.
     const size_t num_tokens = tokenizer.encode(context_of(question, shots)).size() +
                               tokenizer.prefix().size() + longest + 1;
     return num_tokens <= static_cast<size_t>(max_tokens);

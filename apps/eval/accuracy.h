@@ -1,4 +1,4 @@
-// Which choice a model finds likeliest, and how often that is the right one.
+// Which choice the model finds most likely, and how often it is right.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "apps/eval/question.h"
+#include "apps/eval/tasks.h"
 #include "apps/score.h"
 #include "tessera/text/tokenizer.h"
 
 namespace tessera::apps {
 
-// The tokens of context and continuation as one text, the continuation's to be scored. Where a
-// token spans both it counts as the context's. At most max_tokens, by dropping the oldest of the
-// context behind the tokenizer's prefix.
+// Tokens of context and continuation as one text; those of the continuation are scored. A token
+// that spans both counts as context. To keep within max_tokens, the oldest context tokens after the
+// tokenizer's prefix are dropped.
 ScoreJob continuation_job(const Tokenizer& tokenizer, const std::string& context,
                           const std::string& continuation, int64_t max_tokens);
 
-// The choice with the largest score, the first of equals; by bytes: of score over the choice's
-// length, so that long choices are not at a loss.
+// The choice with the highest score, the first of equals; by_bytes: score divided by the length of
+// the choice, so that long choices are not at a disadvantage.
 struct Choice {
   int64_t likeliest = 0;
   int64_t likeliest_by_bytes = 0;
@@ -40,7 +40,7 @@ struct Accuracy {
   double standard_error(double share) const;
 };
 
-// One job a choice, of question after question, with as many shots as fit.
+// One job per choice of the question, with as many shots as fit.
 std::vector<ScoreJob> jobs_of(const Tokenizer& tokenizer, const Question& question,
                               int64_t num_shots, int64_t max_tokens);
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/help.h"
 #include "tests/apps/idle_command_line.h"
 #include "tests/apps/scoped_env.h"
 

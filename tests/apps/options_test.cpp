@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/field_flags.h"
-#include "apps/help.h"
+#include "apps/command_line.h"
+#include "apps/model_options.h"
 #include "tests/apps/idle_command_line.h"
 #include "tests/apps/scoped_env.h"
 

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "apps/progress.h"
 #include "apps/text_file.h"
 #include "tests/core/message_of.h"
 

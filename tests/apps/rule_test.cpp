@@ -5,9 +5,8 @@
 #include <filesystem>
 
 #include "apps/e2e.h"
-#include "apps/fit.h"
 #include "apps/machine.h"
-#include "apps/perplexity_rule.h"
+#include "apps/perplexity.h"
 #include "apps/text_file.h"
 #include "model/model.h"
 #include "tessera/text/tokenizer.h"

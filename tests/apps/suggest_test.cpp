@@ -1,10 +1,10 @@
 // Tests of "did you mean".
 // SPDX-License-Identifier: MIT
-#include "apps/suggest.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "apps/options.h"
 
 namespace tessera::apps {
 namespace {

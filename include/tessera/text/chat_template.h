@@ -1,5 +1,5 @@
-// Chat templates: the Jinja that models ship in tokenizer_config.json, interpreted within bounds.
-// SPDX-License-Identifier: MIT
+// Chat templates: the Jinja templates in a model's tokenizer_config.json, interpreted within
+// limits. SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ namespace tessera {
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool"
   std::string content;
-  // More keys, as a JSON object: {"tool_calls": [...]}. Strings in it count as input; a key that is
-  // there too, such as "content": null, replaces the one above.
+  // More keys, as a JSON object: {"tool_calls": [...]}. Strings in it count as input. They replace
+  // the fields above if they have the same name, as in "content": null.
   std::string fields_json = {};
 };
 
 struct TemplateLimits {
-  int64_t steps = 1'000'000;       // evaluated nodes, loop rounds, elements made, each 64 bytes
-                                   // of text handled: bounds both time and memory
-  int64_t output_bytes = 4 << 20;  // of the rendered text, and of any one string
-  int64_t depth = 64;              // of nesting: in the source, of calls, of values; 1 to 256
+  int64_t steps = 1'000'000;       // evaluated nodes, loop rounds, elements made, and 64 bytes
+                                   // of text handled each count 1: bounds time and memory
+  int64_t output_bytes = 4 << 20;  // of the rendered text, and of every string
+  int64_t depth = 64;              // nesting of the source, of calls and of values; 1 to 256
   int64_t source_bytes = 256 << 10;
 };
 
@@ -42,15 +42,15 @@ struct ChatOptions {
 
 class ChatTemplate {
  public:
-  // Refuses a source that does not parse, showing the line.
+  // Refuses a source with syntax errors, naming the line.
   static ChatTemplate parse(std::string_view source, const TemplateLimits& limits = {});
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // The conversation as runs of text: the template's own words are control text, what came from
-  // messages and variables is not (bos_token and eos_token are control). Refuses what goes beyond
-  // the limits, an unknown name, filter or method, and the template's own raise_exception.
+  // The conversation as pieces of text. Text of the template itself, bos_token and eos_token are
+  // control text; text from messages and variables is not. Refuses what exceeds the limits, unknown
+  // names, filters and methods, and what the template refuses by raise_exception.
   std::vector<TextPart> render(std::span<const ChatMessage> messages,
                                const ChatOptions& options = {}) const;
 
@@ -60,7 +60,7 @@ class ChatTemplate {
   std::unique_ptr<Impl> impl_;
 };
 
-// What tokenizer_config.json (and chat_template.jinja) of a folder say. No template: base models.
+// The settings in tokenizer_config.json and chat_template.jinja. Base models have no template.
 struct ChatSettings {
   std::optional<std::string> template_source;
   std::string bos_token;

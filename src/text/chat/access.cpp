@@ -1,7 +1,5 @@
 // Attributes, items, slices and elements.
 // SPDX-License-Identifier: MIT
-#include "text/chat/access.h"
-
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -33,7 +31,7 @@ Value loop_attribute(RenderState& state, Loop& loop, std::string_view name) {
   if (name == "first") return index == 0;
   if (name == "last") return index + 1 == count;
   if (name == "length") return count;
-  if (name == "depth") return int64_t{1};  // counts recursive calls of a loop, and there are none
+  if (name == "depth") return int64_t{1};  // counts recursion of loops, which is not supported
   if (name == "depth0") return int64_t{0};
   if (name == "previtem") {
     return index > 0 ? loop.items[loop.index - 1] : make_undefined("there is no previous item");
@@ -47,7 +45,7 @@ Value loop_attribute(RenderState& state, Loop& loop, std::string_view name) {
   return make_missing(&loop, name);
 }
 
-// The element an index means, counted from the end where it is negative; none beyond the ends.
+// The element of an index, counted from the end if negative; none if out of range.
 std::optional<size_t> index_within(int64_t index, size_t size) {
   if (index < 0) index += static_cast<int64_t>(size);
   if (index < 0 || index >= static_cast<int64_t>(size)) return {};
@@ -68,7 +66,7 @@ bool changes_value(const Value& object, std::string_view name) {
   return false;
 }
 
-// Methods and fields, without the items of a dictionary.
+// Methods and fields, but not the items of a dictionary.
 Value own_attribute(RenderState& state, const Value& object, std::string_view name) {
   if (object.is_undefined()) fail_undefined(state, object);
   if (name.starts_with("__")) {
@@ -144,7 +142,7 @@ int64_t slice_bound(RenderState& state, const Value& value, int64_t standard, in
   return std::clamp(bound, lowest, highest);
 }
 
-// Python's rules: bounds beyond the ends are moved to them.
+// Python's rules: bounds are clamped to the ends.
 SliceRange resolve_slice(RenderState& state, int64_t size, const Value& start, const Value& stop,
                          const Value& step) {
   const std::optional<int64_t> given = step.is_none() ? 1 : integer_of(step);

@@ -25,7 +25,7 @@ struct ArgumentNodes {
 };
 
 struct Literal {
-  Value value;  // holds no object
+  Value value;  // never an object
 };
 struct NameNode {
   int id;  // index of ParsedTemplate::names
@@ -47,7 +47,7 @@ struct ItemNode {
 };
 struct SliceNode {
   ExpressionPtr object;
-  ExpressionPtr start;  // null where left out, as stop and step
+  ExpressionPtr start;  // start, stop and step are null if omitted
   ExpressionPtr stop;
   ExpressionPtr step;
 };
@@ -72,7 +72,7 @@ struct UnaryNode {
   ExpressionPtr operand;
 };
 enum class BinaryOp : uint8_t { add, subtract, multiply, divide, floor_divide, modulo, power };
-// a + b - c: chains are flat, so that a long one is not a deep tree.
+// a + b - c: chains are flat, so a long one is not a deep tree.
 struct ArithmeticNode {
   ExpressionPtr first;
   std::vector<std::pair<BinaryOp, ExpressionPtr>> rest;
@@ -106,14 +106,14 @@ struct ConditionalNode {
 
 struct Expression {
   int line;
-  int64_t depth;  // 1 + that of the deepest part
+  int64_t depth;  // 1 + the depth of the deepest part
   std::variant<Literal, NameNode, SequenceNode, DictNode, AttributeNode, ItemNode, SliceNode,
                CallNode, FilterNode, TestNode, UnaryNode, ArithmeticNode, CompareNode, LogicNode,
                ConcatNode, ConditionalNode>
       node;
 };
 
-// What a value is assigned to: a name, a field of a namespace, or several of these.
+// The target of an assignment: a name, a field of a namespace, or several of these.
 struct Target {
   int id = -1;             // of the name, or of the namespace; -1 for several targets
   std::string field = {};  // empty: the name itself

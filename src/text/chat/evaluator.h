@@ -5,17 +5,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "text/chat/arguments.h"
 #include "text/chat/ast.h"
+#include "text/chat/builtins.h"
 #include "text/chat/render_state.h"
 
 namespace tessera::chat {
 
-// The template's text with `variables` as its outermost names. Functions of every template are
-// found behind them.
+// Renders the template with `variables` as its outermost names. Names that are not variables may be
+// global functions.
 Text evaluate(const ParsedTemplate& parsed, RenderState& state, const Dict& variables);
 
-// Expressions are in evaluate_expression.cpp, statements in evaluate_statement.cpp.
 class Evaluator {
  public:
   Evaluator(const ParsedTemplate& parsed, RenderState& state, const Dict& variables);

@@ -1,10 +1,9 @@
-// Filters on single values, and the lookup of all filters.
+// Filters on single values and on text, and the lookup of all filters.
 // SPDX-License-Identifier: MIT
 #include <charconv>
 #include <cmath>
 
 #include "core/text.h"
-#include "text/chat/access.h"
 #include "text/chat/builtins.h"
 #include "text/chat/operators.h"
 #include "text/chat/print.h"
@@ -41,7 +40,7 @@ Value filter_abs(RenderState& state, const Value& input, const Arguments& argume
   state.fail(concat("'abs' needs a number; got ", describe(input)));
 }
 
-// The whole text between whitespace as a number.
+// The text without surrounding whitespace, if all of it is a number.
 template <class T>
 std::optional<T> read_number(const Text& text) {
   std::string_view bytes = text.bytes();
@@ -54,7 +53,7 @@ std::optional<T> read_number(const Text& text) {
   return number;
 }
 
-// A float as an integer, where it fits.
+// A float truncated to an integer, if it fits.
 std::optional<int64_t> truncate(double number) {
   if (!(std::fabs(number) < 9.2e18)) return {};
   return static_cast<int64_t>(number);
@@ -103,7 +102,7 @@ std::string json_indent(RenderState& state, const Value& value) {
   return std::string(static_cast<size_t>(std::max<int64_t>(*width, 0)), ' ');
 }
 
-// Named as the function Hugging Face puts in the place of Jinja's own filter.
+// With the arguments of the function that Hugging Face substitutes for Jinja's own filter.
 Value filter_tojson(RenderState& state, const Value& input, const Arguments& arguments) {
   const Signature given(state, "tojson", arguments,
                         {"ensure_ascii", "indent", "separators", "sort_keys"});
@@ -123,19 +122,95 @@ Value filter_tojson(RenderState& state, const Value& input, const Arguments& arg
   return to_json(state, input, style);
 }
 
+Value filter_trim(RenderState& state, const Value& input, const Arguments& arguments) {
+  const Signature given(state, "trim", arguments, {"chars"});
+  const Text* set = given.has(0) && !given.at(0).is_none() ? &given.text(0) : nullptr;
+  return strip(state, to_text(state, input), Side::both, set);
+}
+
+template <Case kCase>
+Value filter_case(RenderState& state, const Value& input, const Arguments& arguments) {
+  const Signature given(state, "a filter of case", arguments, {});
+  return change_case(state, *to_text(state, input), kCase);
+}
+
+Value filter_replace(RenderState& state, const Value& input, const Arguments& arguments) {
+  const Signature given(state, "replace", arguments, {"old", "new", "count"}, 2);
+  const bool has_count = given.has(2) && !given.at(2).is_none();
+  const TextRef from = to_text(state, given.at(0));
+  const TextRef to = to_text(state, given.at(1));
+  return replace(state, to_text(state, input), *from, *to, has_count ? given.integer(2, -1) : -1);
+}
+
+Value filter_join(RenderState& state, const Value& input, const Arguments& arguments) {
+  const Signature given(state, "join", arguments, {"d", "attribute"});
+  const TextRef separator =
+      given.has(0) ? to_text(state, given.at(0)) : std::make_shared<const Text>();
+  const bool has_attribute = given.has(1) && !given.at(1).is_none();
+  TextBuilder out(state);
+  bool is_first = true;
+  for (const Value& item : take_items(state, input)) {
+    if (!is_first) out.append(*separator);
+    is_first = false;
+    print(out, state, has_attribute ? get_path(state, item, given.text(1).bytes()) : item);
+  }
+  return out.take_value();
+}
+
+// Indents the lines after the first; blank lines only if asked.
+Value filter_indent(RenderState& state, const Value& input, const Arguments& arguments) {
+  const Signature given(state, "indent", arguments, {"width", "first", "blank"});
+  const bool has_text = given.has(0) && given.at(0).text();
+  const int64_t width = has_text ? 0 : given.integer(0, 4);
+  state.check_text_size(static_cast<size_t>(std::max<int64_t>(width, 0)));
+  const Text spaces(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '), true);
+  const Text& indent = has_text ? given.text(0) : spaces;
+  const bool indents_first = given.flag(1, false);
+  const bool indents_blank = given.flag(2, false);
+
+  const TextRef text = to_text(state, input);
+  const std::string_view bytes = text->bytes();
+  TextBuilder out(state);
+  size_t position = 0;
+  bool is_first = true;
+  while (true) {
+    const size_t end = std::min(bytes.find('\n', position), bytes.size());
+    const bool is_wanted = is_first ? indents_first : indents_blank || end > position;
+    if (is_wanted) out.append(indent);
+    is_first = false;
+    const bool is_last = end == bytes.size();
+    out.append(*text, position, is_last ? end : end + 1);
+    if (is_last) return out.take_value();
+    position = end + 1;
+  }
+}
+
 constexpr Builtin kFilters[] = {
-    {"abs", &filter_abs},         {"count", &filter_length}, {"d", &filter_default},
-    {"default", &filter_default}, {"float", &filter_float},  {"int", &filter_int},
-    {"length", &filter_length},   {"safe", &filter_safe},    {"string", &filter_string},
+    {"abs", &filter_abs},
+    {"capitalize", &filter_case<Case::capitalize>},
+    {"count", &filter_length},
+    {"d", &filter_default},
+    {"default", &filter_default},
+    {"float", &filter_float},
+    {"indent", &filter_indent},
+    {"int", &filter_int},
+    {"join", &filter_join},
+    {"length", &filter_length},
+    {"lower", &filter_case<Case::lower>},
+    {"replace", &filter_replace},
+    {"safe", &filter_safe},
+    {"string", &filter_string},
+    {"title", &filter_case<Case::words>},
     {"tojson", &filter_tojson},
+    {"trim", &filter_trim},
+    {"upper", &filter_case<Case::upper>},
 };
 
 }  // namespace
 
 const Builtin* find_filter(std::string_view name) {
-  if (const Builtin* filter = find_builtin(kFilters, name)) return filter;
-  if (const Builtin* filter = find_text_filter(name)) return filter;
-  return find_sequence_filter(name);
+  const Builtin* filter = find_builtin(kFilters, name);
+  return filter ? filter : find_sequence_filter(name);
 }
 
 Value apply_filter(RenderState& state, std::string_view name, const Value& input,

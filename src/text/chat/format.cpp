@@ -1,13 +1,12 @@
 // The fields of a format string: '{}', '{0.name[key]!r:>10}', '{{' and '}}'.
 // SPDX-License-Identifier: MIT
-#include "text/chat/format.h"
-
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "core/text.h"
-#include "text/chat/access.h"
+#include "text/chat/builtins.h"
+#include "text/chat/operators.h"
 #include "text/chat/print.h"
 #include "text/chat/text_ops.h"
 
@@ -15,7 +14,7 @@ namespace tessera::chat {
 namespace {
 
 constexpr size_t kShownBytes = 60;  // of a field in a message
-constexpr int kMaxNesting = 2;      // a field, and fields within its specification: Python's limit
+constexpr int kMaxNesting = 2;      // fields within a field's specification; Python's limit
 
 std::optional<size_t> read_index(std::string_view text) {
   size_t index = 0;
@@ -24,7 +23,7 @@ std::optional<size_t> read_index(std::string_view text) {
   return index;
 }
 
-// One call of format(); fields are numbered through all nested specifications.
+// One call of format(). Automatic numbering counts nested fields too.
 class Formatter {
  public:
   Formatter(RenderState& state, const Arguments& arguments)
@@ -39,7 +38,7 @@ class Formatter {
       out.append(pattern, pos, brace);
       if (brace == bytes.size()) break;
       if (brace + 1 < bytes.size() && bytes[brace + 1] == bytes[brace]) {
-        out.append(pattern, brace, brace + 1);  // a doubled brace is one
+        out.append(pattern, brace, brace + 1);  // "{{" is a brace
         pos = brace + 2;
         continue;
       }
@@ -54,7 +53,7 @@ class Formatter {
  private:
   [[noreturn]] void fail(std::string_view what) const { state_.fail(concat("'format': ", what)); }
 
-  // Where the '}' of the field that begins at `begin` is.
+  // The position of the '}' of the field that begins at `begin`.
   size_t field_end(std::string_view bytes, size_t begin) const {
     size_t depth = 1;
     for (size_t i = begin; i < bytes.size(); ++i) {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "core/text.h"
-#include "text/chat/format.h"
 #include "text/chat/operators.h"
 #include "text/chat/print.h"
 #include "text/chat/text_ops.h"
@@ -15,11 +14,11 @@
 namespace tessera::chat {
 namespace {
 
-constexpr size_t kMaxPrecision = 400;  // digits of a float; a double has 17 that mean something
+constexpr size_t kMaxPrecision = 400;  // digits of a float; a double has 17 significant ones
 
 struct Spec {
-  std::string_view fill = " ";  // one character, of the text or a literal
-  char align = '\0';            // '<', '>', '^' or '='; none: as the kind of value has it
+  std::string_view fill = " ";  // one character
+  char align = '\0';            // '<', '>', '^' or '='; none: the default of the value's type
   char sign = '-';
   bool has_sign = false;
   bool is_alternate = false;
@@ -94,16 +93,16 @@ class SpecReader {
   size_t pos_ = 0;
 };
 
-// A number before it is padded.
+// A formatted number before padding.
 struct Digits {
   std::string sign;
-  std::string prefix = {};  // 0x and its kin
+  std::string prefix = {};  // 0x, 0o or 0b
   std::string whole = {};
-  std::string rest = {};  // from the point, the exponent or the '%' on
+  std::string rest = {};  // the point, the exponent, the '%' and what follows
   size_t group = 3;
 };
 
-// `digits` with a separator before every group, and zeros before them until it has `least` bytes.
+// `digits` with separators between groups, and padded with zeros to at least `least` bytes.
 std::string group_digits(std::string_view digits, char separator, size_t group, size_t least) {
   size_t count = std::max(digits.size(), least - least / (group + 1) + 1);
   while (count > digits.size() && count - 1 + (count - 2) / group >= least) --count;
@@ -197,7 +196,7 @@ class Writer {
     return digits;
   }
 
-  // The digits of a magnitude, as the type asks.
+  // The digits of a magnitude in the format of the type.
   std::string real_text(double size) const {
     if (std::isnan(size) || std::isinf(size)) return format_real(size);
     const bool is_plain = spec_.type == '\0';
@@ -222,8 +221,8 @@ class Writer {
                       write(size, std::chars_format::scientific, significant - 1));
   }
 
-  // Without a type: as 'g', but a float stays recognisable by a digit after the point, and so
-  // goes over to an exponent one digit earlier.
+  // Without a type: as 'g', but always with a digit after the point, and so with an exponent one
+  // digit earlier.
   static std::string plain_text(double size, int significant, const std::string& scientific) {
     const int exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
     char buffer[1024];
@@ -272,7 +271,7 @@ class Writer {
     const std::string head = digits.sign + digits.prefix;
     const std::string body = digits.whole + digits.rest;
     const size_t size = head.size() + unicode::count_characters(body);
-    if (align == '=') out_.append(head, true);  // padding goes behind the sign
+    if (align == '=') out_.append(head, true);  // padding goes after the sign
     pad(size, align, [&] {
       if (align != '=') out_.append(head, true);
       out_.append(body, !is_character);

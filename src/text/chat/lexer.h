@@ -26,7 +26,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::end;
   int line = 1;
-  std::string text = {};  // decoded, for strings
+  std::string text = {};  // escapes of strings are resolved
   int64_t integer = 0;
   double real = 0.0;
 
@@ -34,8 +34,8 @@ struct Token {
   bool is_symbol(std::string_view sign) const { return kind == TokenKind::symbol && text == sign; }
 };
 
-// Whitespace is trimmed as Hugging Face sets Jinja up: trim_blocks, lstrip_blocks, and no newline
-// at the end of the template. The last token is `end`. Time and memory are linear in the source.
+// Trims whitespace as Hugging Face configures Jinja: trim_blocks, lstrip_blocks, no newline at the
+// end of the template. The last token is `end`. Time and memory are linear in the source.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace tessera::chat

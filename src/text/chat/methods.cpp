@@ -1,9 +1,7 @@
 // Methods of strings, dictionaries and the loop variable.
 // SPDX-License-Identifier: MIT
 #include "core/text.h"
-#include "text/chat/access.h"
 #include "text/chat/builtins.h"
-#include "text/chat/format.h"
 #include "text/chat/operators.h"
 #include "text/chat/print.h"
 #include "text/chat/text_ops.h"
@@ -45,7 +43,7 @@ bool has_affix(std::string_view text, std::string_view affix, bool is_prefix) {
   return is_prefix ? text.starts_with(affix) : text.ends_with(affix);
 }
 
-// Takes one string, or a tuple of them.
+// Takes a string or a tuple of strings.
 template <bool kIsPrefix>
 Value text_has_affix(RenderState& state, const Value& self, const Arguments& arguments) {
   constexpr std::string_view kName = kIsPrefix ? "startswith" : "endswith";
@@ -96,7 +94,7 @@ Value text_count(RenderState& state, const Value& self, const Arguments& argumen
   return count;
 }
 
-// Unlike the filter, the method takes strings alone.
+// Unlike the filter, the method takes only strings.
 Value text_join(RenderState& state, const Value& self, const Arguments& arguments) {
   const Signature given(state, "join", arguments, {"iterable"}, 1);
   TextBuilder out(state);

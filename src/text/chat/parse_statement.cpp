@@ -1,4 +1,4 @@
-// Statements, assignment targets, and the parser's dealings with its tokens.
+// Statements, assignment targets, and access to the tokens.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <utility>
@@ -40,7 +40,7 @@ void Parser::fail_depth() const {
   fail_at(current().line, concat("nesting deeper than ", max_depth_, " levels"));
 }
 
-// The end of the tokens is never passed.
+// Stays at the last token, which is `end`.
 const Token& Parser::take() {
   const Token& token = tokens_[at_];
   if (at_ + 1 < tokens_.size()) ++at_;
@@ -107,7 +107,7 @@ Block Parser::parse_block(std::initializer_list<std::string_view> ends) {
       const auto is_current = [this](std::string_view end) { return current().is_name(end); };
       if (std::ranges::any_of(ends, is_current)) return block;
       if (skip_name("generation")) {
-        // Marks what the assistant says for training; its text is rendered as it stands.
+        // Marks the assistant's text for training; its body is rendered as it is.
         block.push_back(make(line, WithStatement{{}, parse_body("endgeneration")}));
       } else {
         block.push_back(parse_statement());

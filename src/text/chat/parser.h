@@ -17,10 +17,10 @@
 
 namespace tessera::chat {
 
-// Refuses what is not a template, showing the line, and nesting beyond `max_depth`.
+// Refuses syntax errors, with the line, and nesting deeper than `max_depth`.
 ParsedTemplate parse_template(std::string_view source, int64_t max_depth);
 
-// The parser's state; expressions are in parse_expression.cpp, statements in parse_statement.cpp.
+// Expressions are in parse_expression.cpp, statements in parse_statement.cpp.
 class Parser {
  public:
   Parser(std::vector<Token> tokens, int64_t max_depth)
@@ -44,8 +44,8 @@ class Parser {
   [[noreturn]] void fail_depth() const;
   int intern(const std::string& name);
 
-  // A node whose deepest part has `depth`. Chains such as a.b.c are read in a loop and are deep
-  // trees nevertheless, so depth is checked here as well as by Level.
+  // Makes a node whose deepest part has `depth`. Chains such as a.b.c are parsed in a loop but make
+  // deep trees, so depth is checked here as well as by Level.
   template <class Node>
   ExpressionPtr add(int line, Node node, int64_t depth = 0) {
     if (depth >= max_depth_) fail_depth();
@@ -83,9 +83,9 @@ class Parser {
   ExpressionPtr parse_test(ExpressionPtr input);
   ArgumentNodes parse_arguments();
 
-  // Statements up to one of the tags `ends`, whose name is then the current token.
+  // Statements up to one of the tags `ends`; its name is then the current token.
   Block parse_block(std::initializer_list<std::string_view> ends);
-  // The same with the end of the opening tag before it and the end tag's name after it.
+  // As parse_block, between the end of the opening tag and the closing tag, both included.
   Block parse_body(std::string_view end);
   Block parse_branch(std::initializer_list<std::string_view> ends);
   StatementPtr parse_statement();
@@ -103,12 +103,12 @@ class Parser {
   size_t at_ = 0;
   int64_t max_depth_;
   int64_t depth_ = 0;
-  int64_t num_loops_ = 0;  // that enclose the statement, within its macro
+  int64_t num_loops_ = 0;  // loops around the statement, within its macro
   std::unordered_map<std::string, int> ids_;
   std::vector<std::string> names_;
 };
 
-// One level of recursion; the parser's stack is bounded by it.
+// One level of recursion, which bounds the parser's stack.
 class Parser::Level {
  public:
   explicit Level(Parser& parser) : parser_(parser) {

@@ -1,4 +1,4 @@
-// Values as text: str(), repr() and JSON, as Python writes them.
+// Values as text: str(), repr(), json.dumps() and format().
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace tessera::chat {
 
-// str(): strings as they are, undefined as nothing. A number's digits are control text, since they
-// spell no token by themselves; the brackets of lists and dictionaries are not.
+// str(): strings unchanged, undefined as nothing. The digits of a number are control text, since
+// they cannot spell a special token; the brackets of lists and dictionaries are input.
 void print(TextBuilder& out, RenderState& state, const Value& value);
-// repr(): strings in quotes. What it adds to them counts as input.
+// repr(): strings in quotes. What it adds counts as input.
 void print_repr(TextBuilder& out, RenderState& state, const Value& value);
 // str() as a value; a string is returned as it is.
 TextRef to_text(RenderState& state, const Value& value);
@@ -25,10 +25,18 @@ struct JsonStyle {
   bool sorts_keys = false;
   bool is_ascii = false;
 };
-// json.dumps(). A string's bytes, escaped or not, keep their origin; all else counts as input.
+// json.dumps(). The bytes of strings, escaped or not, keep their origin; the rest counts as input.
 Value to_json(RenderState& state, const Value& value, const JsonStyle& style);
 
-// repr() of a float: the shortest digits that read back as the same number.
+// repr() of a float: the shortest digits that parse to the same number.
 std::string format_real(double value);
+
+// str.format(): `pattern` with its fields filled in. The bytes of pattern and strings keep their
+// origin.
+Value format_text(RenderState& state, const Text& pattern, const Arguments& arguments);
+
+// Writes `value` as Python's format(value, spec) does: fill and alignment, sign, width, grouping,
+// precision, type. Padding counts as input, digits as control text.
+void format_value(TextBuilder& out, RenderState& state, const Value& value, std::string_view spec);
 
 }  // namespace tessera::chat

@@ -10,7 +10,7 @@
 namespace tessera::chat {
 
 void fail_at(int line, std::string_view what, std::source_location where) {
-  constexpr size_t kMostBytes = 400;  // the words may be a template's own
+  constexpr size_t kMostBytes = 400;  // `what` may come from the template
   tessera::fail(concat("chat template, line ", line, ": ", shown(what, kMostBytes)), where);
 }
 

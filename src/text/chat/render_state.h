@@ -16,11 +16,11 @@
 
 namespace tessera::chat {
 
-// Throws Error: "chat template, line 12: what". `what` becomes one line of bounded length.
+// Throws Error: "chat template, line 12: what". `what` is shown as one line of bounded length.
 [[noreturn]] void fail_at(int line, std::string_view what,
                           std::source_location where = std::source_location::current());
 
-// Names of one block; those of enclosing blocks follow.
+// The names of one block.
 struct Scope {
   explicit Scope(Scope* enclosing) : parent(enclosing) {}
   Scope* parent;
@@ -40,8 +40,8 @@ class RenderState {
     fail_at(line, what, where);
   }
 
-  // Every unit of work is paid for before it is done: a node, a round of a loop, an element made,
-  // 64 bytes handled. So steps bound both time and memory.
+  // Each unit of work is paid for before it is done: a node, a loop round, an element made, 64
+  // bytes handled. So the number of steps bounds both time and memory.
   void pay(int64_t steps) {
     if (steps > steps_left_) fail_steps();
     steps_left_ -= steps;
@@ -51,7 +51,7 @@ class RenderState {
   // Refuses a string of more bytes than the limits allow.
   void check_text_size(size_t bytes) const;
 
-  // Counts the nesting of nodes and of values being walked; refuses beyond `most`.
+  // Counts one level of nesting while it lives; refuses more than `most`.
   class Level {
    public:
     Level(RenderState& state, int64_t& depth, int64_t most) : depth_(depth) {
@@ -69,7 +69,7 @@ class RenderState {
   Level enter_value() { return Level(*this, num_values_, limits_.depth); }
   Level enter_call() { return Level(*this, num_calls_, limits_.depth); }
 
-  // The object lives until the rendering ends.
+  // The object lives as long as the RenderState.
   template <class T, class... Parts>
   T* make(Parts&&... parts) {
     pay(1);
@@ -83,7 +83,7 @@ class RenderState {
   }
 
   Scope& push_scope(Scope* parent);
-  // Frees the scopes made since `mark`, unless a macro may still look into them.
+  // Frees the scopes made since `mark`, unless a macro made since then may still refer to them.
   struct ScopeMark {
     size_t num_scopes;
     size_t num_macros;
@@ -93,7 +93,7 @@ class RenderState {
   Value make_macro(const MacroStatement& declaration, Scope& scope);
 
  private:
-  // A call of a macro nests a handful of nodes; the product bounds the stack to about a megabyte.
+  // A macro call nests a handful of nodes; with it, the stack is bounded to about 1 MB.
   static constexpr int64_t kNodesPerLevel = 8;
 
   [[noreturn]] void fail_steps() const;
@@ -109,7 +109,7 @@ class RenderState {
   std::vector<std::unique_ptr<Scope>> scopes_;
 };
 
-// Builds a string piece by piece, paying for each and refusing to outgrow the limits.
+// Builds a string piece by piece, pays for each, and refuses to exceed the limits.
 class TextBuilder {
  public:
   explicit TextBuilder(RenderState& state) : state_(state) {}

@@ -1,10 +1,9 @@
-// Filters that choose, order and fold the elements of a sequence.
+// Filters that select, order and reduce the elements of a sequence.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <set>
 
 #include "core/text.h"
-#include "text/chat/access.h"
 #include "text/chat/builtins.h"
 #include "text/chat/operators.h"
 #include "text/chat/print.h"
@@ -55,13 +54,13 @@ Value filter_items(RenderState& state, const Value& input, const Arguments& argu
   return state.make_list(pairs_of(state, *input.dict()), ListKind::lazy);
 }
 
-// Strings without regard to case, unless asked for.
+// Strings compare without case unless is_case_sensitive.
 Value sort_key(RenderState& state, const Value& value, bool is_case_sensitive) {
   if (is_case_sensitive || !value.text()) return value;
   return change_case(state, *value.text(), Case::lower);
 }
 
-// Stable, by keys made once; a reversed order keeps equal elements in place as Python's does.
+// A stable sort. As in Python, a reversed sort keeps the order of equal elements.
 std::vector<Value> sort_by(RenderState& state, std::vector<Value> keys, std::vector<Value> items,
                            bool is_reversed) {
   std::vector<size_t> order(items.size());
@@ -147,7 +146,7 @@ Value filter_sum(RenderState& state, const Value& input, const Arguments& argume
   return total;
 }
 
-// The name that `map` and its kin begin their arguments with, and the arguments behind it.
+// The name that the arguments of map, select and reject begin with, and the arguments after it.
 struct NamedCall {
   std::string_view name;
   Arguments arguments;
@@ -167,7 +166,8 @@ NamedCall split_call(RenderState& state, std::string_view callee, const Argument
 
 Value filter_map(RenderState& state, const Value& input, const Arguments& arguments) {
   std::vector<Value> mapped;
-  if (!is_true(input)) return state.make_list({}, ListKind::lazy);  // as of none and 0 in Jinja
+  if (!is_true(input))
+    return state.make_list({}, ListKind::lazy);  // Jinja maps none and 0 to nothing
   if (arguments.positional.empty()) {
     const Signature given(state, "map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : take_items(state, input)) {
@@ -184,13 +184,13 @@ Value filter_map(RenderState& state, const Value& input, const Arguments& argume
   return state.make_list(std::move(mapped), ListKind::lazy);
 }
 
-// select, reject, selectattr, rejectattr: elements whose value, or attribute, passes a test.
+// select, reject, selectattr, rejectattr: by a test of each element or of its attribute.
 template <bool kIsKept, bool kHasAttribute>
 Value filter_select(RenderState& state, const Value& input, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"reject", "select", "rejectattr", "selectattr"};
   constexpr std::string_view kName = kNames[(kHasAttribute ? 2 : 0) + (kIsKept ? 1 : 0)];
   constexpr size_t kTest = kHasAttribute ? 1 : 0;  // the position of the test's name
-  if (!is_true(input)) return state.make_list({}, ListKind::lazy);  // as of none and 0 in Jinja
+  if (!is_true(input)) return state.make_list({}, ListKind::lazy);  // as in Jinja
   if (arguments.positional.size() < kTest) {
     state.fail(concat("'", kName, "' needs the name of an attribute"));
   }

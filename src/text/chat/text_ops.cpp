@@ -88,7 +88,7 @@ Value strip(RenderState& state, const TextRef& text, Side side, const Text* set)
 
 namespace {
 
-// Whether the character takes its upper case, and what that means for the next one.
+// Decides the case of each character of a text, in order.
 class CaseRule {
  public:
   explicit CaseRule(Case to) : to_(to) {}
@@ -113,7 +113,7 @@ class CaseRule {
   bool is_start_ = true;
 };
 
-constexpr char32_t kSharpS = 0xdf;  // the one common letter whose upper case is two
+constexpr char32_t kSharpS = 0xdf;  // its upper case is two letters
 
 void append_cased(std::string& out, std::string_view original, char32_t c, bool is_upper,
                   bool is_whole_word) {
@@ -151,7 +151,7 @@ Value change_case(RenderState& state, const Text& text, Case to) {
 
 namespace {
 
-// With nothing to look for, the new text goes before every character and to the end.
+// Replacing the empty string inserts `to` before every character and at the end.
 Value insert_everywhere(RenderState& state, const Text& text, const Text& to, int64_t count) {
   TextBuilder builder(state);
   const std::vector<size_t> offsets = character_offsets(state, text);

@@ -1,14 +1,32 @@
-// Values: their names in messages, and dictionaries.
+// Text in runs of one origin, names of values for messages, dictionaries.
 // SPDX-License-Identifier: MIT
 #include "text/chat/value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 namespace tessera::chat {
+
+void Text::append(std::string_view bytes, bool is_control) {
+  if (bytes.empty()) return;
+  bytes_.append(bytes);
+  if (!runs_.empty() && runs_.back().is_control == is_control) {
+    runs_.back().end = bytes_.size();
+  } else {
+    runs_.push_back({bytes_.size(), is_control});
+  }
+}
+
+size_t Text::run_at(size_t position) const {
+  const auto ends_after = [](size_t value, const Run& run) { return value < run.end; };
+  const auto it = std::upper_bound(runs_.begin(), runs_.end(), position, ends_after);
+  return static_cast<size_t>(it - runs_.begin());
+}
+
 namespace {
 
-// A key's kind, then its value.
+// The kind of a key, then its value.
 std::string identity(char kind, std::string_view value) {
   std::string bytes(1, kind);
   bytes.append(value);
@@ -18,7 +36,7 @@ std::string identity(char kind, std::string_view value) {
 std::string text_identity(std::string_view text) { return identity('s', text); }
 std::string integer_identity(int64_t number) { return identity('i', std::to_string(number)); }
 
-// Equal keys have equal identities: 1, 1.0 and true are one key.
+// Keys that Python considers equal have one identity: 1, 1.0 and true.
 std::string identity_of(const Value& key) {
   if (const Text* text = key.text()) return text_identity(text->bytes());
   if (key.is_none()) return identity('n', {});

@@ -1,7 +1,8 @@
-// The values of a template: what Python has, as far as chat templates use it.
+// The values of a template, and strings that remember which bytes the template wrote.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,9 +13,35 @@
 #include <variant>
 #include <vector>
 
-#include "text/chat/text.h"
-
 namespace tessera::chat {
+
+// Bytes in runs of one origin: control bytes were written by the template itself, input bytes came
+// from messages and variables. Comparisons ignore the origin.
+class Text {
+ public:
+  struct Run {
+    size_t end;  // one past the last byte; a run begins where the previous one ends
+    bool is_control;
+  };
+
+  Text() = default;
+  Text(std::string_view bytes, bool is_control) { append(bytes, is_control); }
+
+  std::string_view bytes() const { return bytes_; }
+  const std::vector<Run>& runs() const { return runs_; }
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+
+  void append(std::string_view bytes, bool is_control);
+  // The index of the run that holds byte `position`; runs().size() at the end of the text.
+  size_t run_at(size_t position) const;
+
+ private:
+  std::string bytes_;
+  std::vector<Run> runs_;  // neighbours differ in is_control; none is empty
+};
+
+using TextRef = std::shared_ptr<const Text>;
 
 struct List;
 class Dict;
@@ -28,8 +55,8 @@ struct Undefined {
 };
 struct None {};
 
-// Containers and functions belong to the RenderState that made them, so a namespace that holds
-// itself is no leak; a Value only points at them. Text is shared and immutable.
+// A Value only points at containers and functions: the RenderState that made them owns them, so a
+// namespace that contains itself does not leak. Text is shared and immutable.
 class Value {
  public:
   using Data = std::variant<Undefined, None, bool, int64_t, double, TextRef, List*, Dict*,
@@ -61,18 +88,18 @@ class Value {
   Data data_;
 };
 
-// What messages call a value: "a string", "an integer".
+// The kind of a value for messages: "a string", "an integer".
 std::string_view describe(const Value& value);
 
-// Text the template wrote itself.
+// Text written by the template.
 Value control_text(std::string_view bytes);
 
-// What a RenderState owns.
+// Owned by a RenderState.
 struct Object {
   virtual ~Object() = default;
 };
 
-// Python's sequences. A lazy one is a generator: always true, without a length, read once.
+// Python's sequences. `lazy` is a generator: always true, without a length, read once.
 enum class ListKind : uint8_t { list, tuple, range, view, lazy };
 
 struct List : Object {
@@ -82,8 +109,8 @@ struct List : Object {
   std::vector<Value> items;
 };
 
-// A mapping in order of insertion. Keys are strings, numbers, booleans and none; numbers that are
-// equal are one key, as in Python.
+// A mapping in insertion order. Keys are strings, numbers, booleans and none; as in Python, equal
+// numbers are one key.
 class Dict : public Object {
  public:
   using Entry = std::pair<Value, Value>;
@@ -97,7 +124,7 @@ class Dict : public Object {
 
  private:
   std::vector<Entry> entries_;
-  std::map<std::string, size_t, std::less<>> index_;  // by the key's identity
+  std::map<std::string, size_t, std::less<>> index_;  // by key identity
 };
 
 struct Namespace : Object {
@@ -131,7 +158,7 @@ struct Macro : Object {
 struct Loop : Object {
   std::vector<Value> items;
   size_t index = 0;
-  std::vector<Value> last_changed;  // what loop.changed() saw last
+  std::vector<Value> last_changed;  // the last arguments of loop.changed()
   bool has_changed = false;
 };
 

@@ -1,4 +1,4 @@
-// Reading and finding added tokens.
+// Reads and finds added tokens.
 // SPDX-License-Identifier: MIT
 #include "text/tokenizer/added_tokens.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMaxTokenBytes = 512;
 
-// The character before a place of a text of any bytes. Where those are not UTF-8 it is U+FFFD,
-// which is neither a word nor white space.
+// The character before a position. If the bytes are not UTF-8 it is U+FFFD, which is neither a word
+// character nor white space.
 unicode::Character character_before(std::string_view text, size_t pos) {
   for (size_t bytes = 1; bytes <= std::min(pos, size_t{4}); ++bytes) {
     const unicode::Character last = unicode::read_character(text.substr(pos - bytes, bytes));
@@ -35,7 +35,7 @@ bool stands_alone(std::string_view text, TextRange range) {
   return !touches_left && !touches_right;
 }
 
-// The range with the white space it takes, which reaches back to `begin` at most.
+// The range extended by the white space it absorbs, back to `begin` at most.
 TextRange stripped(const AddedToken& token, std::string_view text, TextRange range, size_t begin) {
   while (token.strips_left && range.begin > begin) {
     const unicode::Character last = character_before(text, range.begin);
@@ -82,14 +82,14 @@ TokenFinder::TokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tok
   }
 }
 
-// Special tokens must end at control_end at the latest.
+// Special tokens must end by control_end.
 const AddedToken* TokenFinder::longest_at(std::string_view text, size_t pos,
                                           size_t control_end) const {
   const AddedToken* longest = nullptr;
   auto begin = tokens_.begin();
   auto end = tokens_.end();
   for (size_t depth = 0; begin != end; ++depth) {
-    // All in [begin, end) agree with the text so far. The shortest comes first: it may end here.
+    // All of [begin, end) match the text so far. The shortest comes first, and may end here.
     while (begin != end && begin->content.size() == depth) {
       if (!begin->is_special || pos + depth <= control_end) longest = &*begin;
       ++begin;
@@ -129,7 +129,7 @@ void TokenFinder::split(std::string_view text, std::span<const TextRange> contro
     const TextRange taken = stripped(*token, text, literal, done);
     if (taken.begin > done) on_text({done, taken.begin});
     on_token(static_cast<int32_t>(token->id));
-    // The search goes on after the literal: white space that this one took may begin another.
+    // Search on from the end of the literal: white space this token absorbed may begin another.
     done = std::max(done, taken.end);
   }
   if (done < text.size()) on_text({done, text.size()});

@@ -1,4 +1,4 @@
-// Added tokens: literals that are found in a text before anything else is done to it.
+// Added tokens: literals that are found in a text before any other step.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer/file_node.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 namespace tessera::tokenizer {
 
@@ -18,31 +18,31 @@ struct AddedToken {
   int64_t id = 0;
   std::string content;
   bool is_special = false;
-  bool is_normalized = false;   // looked for in normalised text
-  bool is_single_word = false;  // only where no word character touches it
-  bool strips_left = false;     // takes the white space before it
-  bool strips_right = false;    // and after it
+  bool is_normalized = false;   // searched for in normalised text
+  bool is_single_word = false;  // only if no word character is next to it
+  bool strips_left = false;     // absorbs white space before it
+  bool strips_right = false;    // absorbs white space after it
 };
 
 std::vector<AddedToken> read_added_tokens(const FileNode& root);
 
-// A stretch of a text: [begin, end).
+// Bytes [begin, end) of a text.
 struct TextRange {
   size_t begin = 0;
   size_t end = 0;
 };
 
-// Finds tokens in a text: at the leftmost place the longest one. The literals are sorted, and the
-// range of those that agree with the text narrows byte by byte, as in a trie. Linear in the text,
-// since a literal has at most 512 bytes.
+// Finds tokens in a text: the longest one at the leftmost position. The literals are sorted, and
+// the range of those that match narrows byte by byte, as in a trie. Linear in the text, since a
+// literal has at most 512 bytes.
 class TokenFinder {
  public:
   explicit TokenFinder(std::vector<AddedToken> tokens = {});
 
   bool is_empty() const { return tokens_.empty(); }
 
-  // Calls on_text(range) and on_token(id) in order; the ranges are not empty. Special tokens are
-  // found only where all of their literal lies in one of `control`, which is sorted.
+  // Calls on_text(range) and on_token(id) in the order of the text; no range is empty. Special
+  // tokens are found only where the whole literal lies in one range of `control`, which is sorted.
   void split(std::string_view text, std::span<const TextRange> control,
              const std::function<void(TextRange)>& on_text,
              const std::function<void(int32_t)>& on_token) const;

@@ -1,4 +1,4 @@
-// Merging with a queue of pairs over a linked list, so that a long word costs n log n.
+// Merges with a heap of pairs over a linked list, so that a word of n symbols costs O(n log n).
 // SPDX-License-Identifier: MIT
 #include "text/tokenizer/bpe.h"
 
@@ -159,7 +159,7 @@ void Bpe::append_symbols(std::string_view word, std::vector<Workspace::Symbol>& 
   if (!symbols.empty()) symbols.back().next = kNone;
 }
 
-// The pair of the symbol at pos and the one after it, if there is a merge for it.
+// Queues the pair of the symbol at pos and the next one, if there is a merge for it.
 void Bpe::push_pair(Workspace& workspace, int32_t pos) const {
   if (pos == kNone) return;
   const auto& symbols = workspace.symbols_;
@@ -171,7 +171,7 @@ void Bpe::push_pair(Workspace& workspace, int32_t pos) const {
   workspace.heap_.push_back({merge->rank, pos, symbol.id, right, merge->result});
 }
 
-// Each merge takes one symbol away and adds two pairs at most: n log n in the number of symbols.
+// Each merge removes one symbol and adds at most two pairs: O(n log n) for n symbols.
 void Bpe::merge(Workspace& workspace) const {
   auto& symbols = workspace.symbols_;
   auto& heap = workspace.heap_;

@@ -1,4 +1,4 @@
-// Byte pair encoding: a word to ids by merging neighbours, best pair first.
+// Byte pair encoding: turns a word into ids by merging neighbours, best pair first.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/tokenizer/file_node.h"
+#include "text/tokenizer/tokenizer_file.h"
 #include "text/tokenizer/vocabulary.h"
 #include "text/unicode.h"
 
@@ -20,7 +20,7 @@ namespace tessera::tokenizer {
 class MergeTable {
  public:
   struct Merge {
-    int32_t rank;  // the lower, the sooner
+    int32_t rank;  // lower ranks merge first
     int32_t result;
   };
   explicit MergeTable(size_t num_merges);
@@ -41,11 +41,11 @@ class Bpe {
  public:
   using Merges = std::vector<std::pair<std::string, std::string>>;
 
-  // Keeps a reference to the vocabulary. Refuses options it does not have, and merges of tokens
-  // that are not there, by name.
+  // The vocabulary must outlive this object. Refuses unsupported options, and merges of tokens that
+  // are not in the vocabulary, by name.
   Bpe(const FileNode& model, const Merges& merges, const Vocabulary& vocabulary);
 
-  // What one text's words share: memory for merging, and the ids of short words seen before.
+  // Shared by the words of one text: memory for merging, and the ids of short words seen before.
   class Workspace {
    public:
     explicit Workspace(size_t text_bytes);
@@ -53,11 +53,11 @@ class Bpe {
    private:
     friend class Bpe;
     struct Symbol {
-      int32_t id;  // -1 once merged into the one before
+      int32_t id;  // -1 once merged into the previous symbol
       int32_t prev;
       int32_t next;
     };
-    // Pairs wait by rank, then by place. An entry is stale when the pair is no longer there.
+    // Ordered by rank, then by position. An entry is stale if the pair no longer exists.
     struct Pair {
       int32_t rank;
       int32_t pos;
@@ -75,13 +75,13 @@ class Bpe {
 
     std::vector<Symbol> symbols_;
     std::vector<Pair> heap_;
-    std::vector<CachedWord> cache_;  // one place for each word; the last one stays
+    std::vector<CachedWord> cache_;  // direct-mapped: a slot keeps the last word
   };
 
-  // Appends the ids of a word of valid UTF-8. O(n log n). Characters the model does not have
-  // become bytes, the unknown token or nothing, as the file says.
+  // Appends the ids of a word of valid UTF-8, in O(n log n). Unknown characters become byte tokens,
+  // the unknown token or nothing, as the file says.
   void encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& ids) const;
-  // The same for bytes that are not UTF-8.
+  // As encode, for bytes that are not UTF-8.
   void encode_bytes(std::string_view bytes, std::vector<int32_t>& ids) const;
 
  private:
@@ -101,7 +101,7 @@ class Bpe {
   std::array<int32_t, 256> byte_ids_;     // of "<0x00>" to "<0xFF>", with byte fallback
   std::optional<int32_t> unknown_;
   bool fuses_unknown_ = false;
-  bool ignores_merges_ = false;  // a word that is a token is not taken apart
+  bool ignores_merges_ = false;  // a word that is a token is not split
 };
 
 }  // namespace tessera::tokenizer

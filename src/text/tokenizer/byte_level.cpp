@@ -1,4 +1,4 @@
-// Two tables: byte to character and back, made by the same rule.
+// Tables from byte to character and back, made by one rule.
 // SPDX-License-Identifier: MIT
 #include "text/tokenizer/byte_level.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 struct Alphabet {
   std::array<char16_t, 256> character{};
-  std::array<int16_t, 512> byte{};  // by character; -1 where none
+  std::array<int16_t, 512> byte{};  // by character; -1: not in the alphabet
 };
 
 constexpr bool is_own_character(int byte) {
@@ -40,7 +40,7 @@ void append_byte_characters(std::string& out, std::string_view bytes) {
     const unsigned character = kAlphabet.character[static_cast<uint8_t>(byte)];
     if (character < 0x80) {
       out.push_back(static_cast<char>(character));
-    } else {  // all are below U+0800: two bytes of UTF-8
+    } else {  // all are below U+0800, so two bytes of UTF-8
       out.push_back(static_cast<char>(0xC0u | character >> 6));
       out.push_back(static_cast<char>(0x80u | (character & 0x3Fu)));
     }

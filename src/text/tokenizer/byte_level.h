@@ -8,11 +8,11 @@
 
 namespace tessera::tokenizer {
 
-// Bytes that are printable in Latin-1 stand for themselves; the others, in order, for U+0100 on.
-// So a space is "Ġ" and a newline "Ċ".
+// Bytes that are printable in Latin-1 map to themselves, the others in order to U+0100 and up: a
+// space is "Ġ", a newline "Ċ".
 void append_byte_characters(std::string& out, std::string_view bytes);
 
-// The bytes that a token of that alphabet stands for; none where it has another character.
+// The bytes of a token in that alphabet; none if it has a character outside it.
 std::optional<std::string> bytes_of_characters(std::string_view token);
 
 }  // namespace tessera::tokenizer

@@ -17,7 +17,7 @@ std::optional<int> hex_digit(char digit) {
   return std::nullopt;
 }
 
-// "<0x0A>" to its byte, other tokens as they are.
+// "<0x0A>" becomes its byte; other tokens stay as they are.
 std::string byte_or_text(std::string text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return text;
   const std::optional<int> high = hex_digit(text[3]);

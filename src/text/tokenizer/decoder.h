@@ -1,4 +1,4 @@
-// The decoder: what each token adds to the text, and what is stripped from the whole.
+// The decoder: what each token adds to the text, and what is stripped from the whole text.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,30 +8,30 @@
 #include <variant>
 #include <vector>
 
-#include "text/tokenizer/file_node.h"
 #include "text/tokenizer/pattern.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 namespace tessera::tokenizer {
 
-// Up to num_left of a character from the start of a text, and up to num_right from its end.
+// Strips up to num_left copies of a character from the start of a text and num_right from its end.
 struct CharacterStrip {
   std::string character;
   int64_t num_left = 0;
   int64_t num_right = 0;
 };
 
-// Whatever a token adds depends on that token alone and on whether it is the first, so that ids
-// can be decoded one at a time. Chains for which that does not hold are refused by name.
+// What a token adds depends only on the token and on whether it comes first, so ids can be decoded
+// one at a time. Decoders for which that does not hold are refused by name.
 class Decoder {
  public:
-  Decoder() = default;  // tokens with a space between them
+  Decoder() = default;  // joins tokens with spaces
   explicit Decoder(const FileNode& node);
 
-  // The bytes of one token. They may be part of a character. Added tokens are text already, so
-  // that the byte-level alphabet is not for them.
+  // The bytes of one token, which may be part of a character. Added tokens are plain text: the
+  // byte-level alphabet does not apply to them.
   std::string bytes_of(std::string_view token, bool is_first, bool is_added,
                        MatchBudget& budget) const;
-  bool has_own_first() const;                             // whether is_first makes a difference
+  bool has_own_first() const;                             // whether is_first matters
   const CharacterStrip& strip() const { return strip_; }  // of the whole text
 
  private:
@@ -42,7 +42,7 @@ class Decoder {
     bool strips_first;
   };
   using Step = std::variant<ByteLevel, ByteFallback, Metaspace, CharacterStrip, Replacement>;
-  // What the steps so far have made of the tokens.
+  // What the steps so far have turned the tokens into.
   enum class Stage { tokens, bytes, whole };
 
   void add(const FileNode& node, Stage& stage);

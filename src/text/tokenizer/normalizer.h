@@ -1,4 +1,4 @@
-// The normalizer of a tokenizer: text to text, before anything is split.
+// The normalizer: text to text, before anything is split.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,11 +7,16 @@
 #include <variant>
 #include <vector>
 
-#include "text/tokenizer/file_node.h"
-#include "text/tokenizer/normal_form.h"
 #include "text/tokenizer/pattern.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 namespace tessera::tokenizer {
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+// `text` must be valid UTF-8. O(n log n) in the longest run of combining marks, whatever the text.
+// For NFC only the stretches that may not be in that form are decomposed and composed again.
+std::string normalize(std::string_view text, NormalForm form);
 
 class Normalizer {
  public:
@@ -19,8 +24,8 @@ class Normalizer {
   explicit Normalizer(const FileNode& node);
 
   bool is_identity() const { return steps_.empty(); }
-  // Of valid UTF-8. `continues` says that the text goes on after bytes that are not UTF-8, so that
-  // nothing is put before it.
+  // `text` must be valid UTF-8. If `continues`, it follows bytes that are not UTF-8, and nothing is
+  // prepended to it.
   std::string apply(std::string_view text, bool continues, MatchBudget& budget) const;
 
  private:

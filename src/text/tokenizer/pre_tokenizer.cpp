@@ -1,4 +1,4 @@
-// Reading the types of pre-tokenizer, and running their steps.
+// Reads the types of pre-tokenizer and runs their steps.
 // SPDX-License-Identifier: MIT
 #include "text/tokenizer/pre_tokenizer.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// Rust's \w, which has the two joiners that Oniguruma's has not.
+// Rust's \w, which includes the two joiners that Oniguruma's \w lacks.
 constexpr std::string_view kWordsPattern = R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)";
 constexpr int kMaxGrowing = 4;  // two of ByteLevel, two of Metaspace
 
@@ -21,7 +21,7 @@ constexpr int kMaxGrowing = 4;  // two of ByteLevel, two of Metaspace
 
 PreTokenizer::PreTokenizer(const FileNode& node) {
   for (const FileNode& step : sequence_of(node, "pretokenizers")) add(step);
-  // These make a text longer, and in number would make it longer without bound.
+  // These steps lengthen a text, so their number is limited.
   int num_growing = 0;
   for (const Step& step : steps_) {
     const bool is_growing = std::holds_alternative<Prefix>(step) ||
@@ -89,7 +89,7 @@ void PreTokenizer::add_metaspace(const FileNode& node) {
   if (scheme != "always" && scheme != "first" && scheme != "never") {
     named->refuse(concat("is ", in_quotes(scheme), "; expected always, first or never"));
   }
-  // Older files have add_prefix_space; where it is false, it decides.
+  // Older files have add_prefix_space; if it is false, it takes precedence.
   if (scheme != "never" && node.flag("add_prefix_space", true)) {
     steps_.push_back(Prefix{replacement, scheme == "first"});
   }
@@ -98,7 +98,7 @@ void PreTokenizer::add_metaspace(const FileNode& node) {
   }
 }
 
-// Takes the ranges of a text in order, matched and not, and emits the pieces they make.
+// Takes the matched and unmatched ranges of a text in order, and emits the pieces they form.
 class PreTokenizer::Joiner {
  public:
   using Emit = std::function<void(size_t, size_t)>;
@@ -123,7 +123,7 @@ class PreTokenizer::Joiner {
   }
 
  private:
-  // Whether a range belongs to the piece before it, whose last range was matched or not.
+  // Whether a range joins the previous piece; depends on whether each of them matched.
   bool joins_open(bool is_match) const {
     switch (behavior_) {
       case Behavior::isolated:

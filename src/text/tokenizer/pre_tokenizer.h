@@ -1,4 +1,4 @@
-// The pre-tokenizer: text to words, which the model then encodes one by one.
+// The pre-tokenizer: splits text into words, which the model encodes one by one.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,23 +8,23 @@
 #include <variant>
 #include <vector>
 
-#include "text/tokenizer/file_node.h"
 #include "text/tokenizer/pattern.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 namespace tessera::tokenizer {
 
 struct Piece {
   std::string_view text;
-  bool is_first = false;   // where the whole text begins
-  bool continues = false;  // follows bytes that are not UTF-8: nothing is put before it
-  bool is_valid = true;    // UTF-8; otherwise bytes that only a byte-level step changes
+  bool is_first = false;   // at the start of the whole text
+  bool continues = false;  // follows bytes that are not UTF-8: gets no prefix
+  bool is_valid = true;    // UTF-8; other bytes are changed by byte-level steps only
 };
 
-// Every type of the format is made of four kinds of step:
+// Every pre-tokenizer type is made of four kinds of step:
 //   ByteLevel  prefix " ", split by the pattern of GPT-2, map bytes to characters
 //   Metaspace  spaces to "▁", prefix "▁", split before each "▁"
 //   others     one split
-// Pieces go depth first through the steps, so that a long text needs no list of its words.
+// Pieces pass through the steps depth first, so a long text needs no list of its words.
 class PreTokenizer {
  public:
   using Sink = std::function<void(const Piece&)>;
@@ -32,7 +32,7 @@ class PreTokenizer {
   PreTokenizer() = default;  // one word
   explicit PreTokenizer(const FileNode& node);
 
-  // What `sink` is given is valid during its call only, and never empty.
+  // A piece is valid only during the call of `sink`, and never empty.
   void split(const Piece& piece, MatchBudget& budget, const Sink& sink) const;
 
  private:
@@ -47,7 +47,7 @@ class PreTokenizer {
   struct Split {
     Pattern pattern;
     Behavior behavior;
-    bool is_inverted;  // what lies between the matches counts as matched
+    bool is_inverted;  // the text between the matches counts as matched
   };
   struct MapBytes {};
   using Step = std::variant<Prefix, ReplaceSpaces, Split, MapBytes>;

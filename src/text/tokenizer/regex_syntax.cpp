@@ -1,23 +1,115 @@
-// One pass over the pattern that knows escapes, classes, groups and counts, and nothing else.
+// Oniguruma syntax to PCRE2 syntax, with the character classes in which the two differ.
 // SPDX-License-Identifier: MIT
 #include "text/tokenizer/regex_syntax.h"
 
+#include <pcre2.h>
+
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "core/text.h"
+#include "core/utf8.h"
 #include "tessera/core/error.h"
-#include "text/tokenizer/regex_classes.h"
 
 namespace tessera::tokenizer {
 namespace {
+
+constexpr std::string_view kSpace = R"(\t-\r\x{85}\p{Z})";
+constexpr std::string_view kHexDigit = "0-9a-fA-F";
+constexpr std::string_view kWord =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169})"
+    R"(\x{1F170}-\x{1F189})";
+// Oniguruma has its own table for Latin-1, in which superscripts and fractions are word characters.
+// It uses that table for \w and \b, but not for classes in brackets.
+constexpr std::string_view kLatin1Numbers = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+
+struct NamedMembers {
+  std::string_view name;
+  std::string_view members;
+};
+
+constexpr std::string_view kGraph = R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})";
+
+// Members of both [:name:] and \p{name}.
+constexpr NamedMembers kPosix[] = {
+    {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+    {"alpha", R"(\p{Alphabetic})"},
+    {"blank", R"(\t\p{Zs})"},
+    {"cntrl", R"(\p{Cc})"},
+    {"digit", R"(\p{Nd})"},
+    {"graph", kGraph},
+    {"lower", R"(\p{Lowercase})"},
+    {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"},
+    {"space", kSpace},
+    {"upper", R"(\p{Uppercase})"},
+    {"word", kWord},
+    {"xdigit", kHexDigit},
+};
+
+std::string_view find(std::string_view name) {
+  const auto* it = std::ranges::find(kPosix, name, &NamedMembers::name);
+  return it == std::end(kPosix) ? std::string_view() : it->members;
+}
+
+// Whether PCRE2 has a script of that name under "sc:". From 10.40 on \p{Han} includes characters
+// that Han shares with other scripts, and \p{sc:Han} is the script alone. Older versions have no
+// "sc:", and their \p{Han} is the script alone.
+bool is_script(std::string_view name) {
+  const std::string pattern = concat("\\p{sc:", name, "}");
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+// The functions below return what stands between the brackets of a PCRE2 class; empty if PCRE2 and
+// Oniguruma agree.
+
+// 's' for \s and \S.
+std::string_view escape_members(char letter) {
+  switch (letter) {
+    case 's':
+    case 'S': return kSpace;
+    case 'w':
+    case 'W': return kWord;
+    case 'h':
+    case 'H': return kHexDigit;
+    default: return {};
+  }
+}
+
+// \w outside a class, and what \b looks at.
+std::string lone_word_members() { return concat(kWord, kLatin1Numbers); }
+
+// "punct" for [:punct:].
+std::string_view posix_members(std::string_view name) {
+  if (name == "punct") return R"(\p{P}\p{S})";
+  return find(name);
+}
+
+// "Han" for \p{Han}.
+std::string property_members(std::string_view name) {
+  std::string plain;  // names are compared without case, spaces, '-' and '_'
+  for (const char c : name) {
+    const bool is_upper = c >= 'A' && c <= 'Z';
+    if (c != ' ' && c != '-' && c != '_') plain += is_upper ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  if (plain == "punct") return R"(\p{P})";  // without the symbols that [:punct:] has
+  if (plain == "word") return lone_word_members();
+  if (plain == "assigned") return R"(\P{Cn})";
+  if (const std::string_view members = find(plain); !members.empty()) return std::string(members);
+  return is_script(plain) ? concat("\\p{sc:", plain, "}") : std::string();
+}
 
 constexpr size_t kNowhere = std::string_view::npos;
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_negated(char letter) { return letter >= 'A' && letter <= 'Z'; }
 
-// A class of characters: members, and sets of which all others are members.
+// A character class: members, and sets whose complements are members too.
 struct CharacterClass {
   bool is_negated = false;
   std::string members;
@@ -31,7 +123,7 @@ struct CharacterClass {
     }
   }
 
-  // A class of PCRE2 can not hold the complement of a set, so those become alternatives.
+  // A PCRE2 class can not hold the complement of a set, so complements become alternatives.
   std::string written() const {
     if (complements.empty()) return concat(is_negated ? "[^" : "[", members, "]");
     if (complements.size() == 1 && members.empty()) {
@@ -65,7 +157,7 @@ class Translator {
         copy(1);
         continue;
       }
-      if (byte == '?' || byte == '*' || byte == '+') {  // belongs to the atom before it
+      if (byte == '?' || byte == '*' || byte == '+') {  // applies to the last atom
         copy(1);
         continue;
       }
@@ -87,7 +179,7 @@ class Translator {
 
   size_t character_bytes() const {
     size_t bytes = 1;
-    while ((static_cast<uint8_t>(at(bytes)) & 0xC0u) == 0x80u) ++bytes;
+    while (unicode::is_continuation(at(bytes))) ++bytes;
     return bytes;
   }
 
@@ -96,7 +188,7 @@ class Translator {
     pos_ += bytes;
   }
 
-  // Where the '}' of a count that begins here is: {n}, {n,}, {,m} or {n,m}.
+  // The position of the '}' of a count that begins here ({n}, {n,}, {,m} or {n,m}), or kNowhere.
   size_t count_end() const {
     size_t end = pos_ + 1;
     size_t num_digits = 0;
@@ -110,17 +202,17 @@ class Translator {
 
   void count() {
     const size_t end = count_end();
-    out_ += next_is("{,") ? "{0" : "{";  // {,n} would be text
+    out_ += next_is("{,") ? "{0" : "{";  // PCRE2 reads {,n} as text
     ++pos_;
     copy(end + 1 - pos_);
-    // After a count, '+' repeats the repetition here and would forbid to go back there.
+    // After a count, '+' repeats the repetition in Oniguruma and is possessive in PCRE2.
     if (at(0) == '+') {
       out_.insert(atom_, "(?:");
       out_ += ')';
     }
   }
 
-  // "(?m" there lets '.' match a newline, which PCRE2 calls s; all else is the same.
+  // Oniguruma's (?m) lets '.' match a newline, which is (?s) in PCRE2; the rest is the same.
   void open_group() {
     groups_.push_back(out_.size());
     copy(1);
@@ -139,7 +231,7 @@ class Translator {
     return end == kNowhere ? 0 : end + 1 - pos_;
   }
 
-  // Reads \p{Name}, \P{Name} or \p{^Name} where it has other members here, as a part of a class.
+  // Adds \p{Name}, \P{Name} or \p{^Name} to a class if its members differ in PCRE2.
   bool take_property(CharacterClass& into) {
     const size_t bytes = property_bytes();
     if (bytes == 0) return false;
@@ -170,7 +262,7 @@ class Translator {
       pos_ += 2;
       return;
     }
-    if (letter == 'v' || letter == 'V') {  // vertical tab; a letter
+    if (letter == 'v' || letter == 'V') {  // a vertical tab; the letter V
       out_ += letter == 'v' ? "\\x{B}" : "V";
       pos_ += 2;
       return;
@@ -192,7 +284,7 @@ class Translator {
     made.is_negated = at(0) == '^';
     if (made.is_negated) ++pos_;
     for (const size_t first = pos_; pos_ < in_.size();) {
-      if (in_[pos_] == ']' && pos_ != first) {  // the first one is a member
+      if (in_[pos_] == ']' && pos_ != first) {  // as the first character, ']' is a member
         ++pos_;
         return made;
       }
@@ -248,8 +340,8 @@ class Translator {
   std::string_view place_;
   std::string out_;
   size_t pos_ = 0;
-  size_t atom_ = 0;             // where in out_ the last atom begins
-  std::vector<size_t> groups_;  // where in out_ the groups that are open begin
+  size_t atom_ = 0;             // start of the last atom in out_
+  std::vector<size_t> groups_;  // starts of the open groups in out_
 };
 
 }  // namespace

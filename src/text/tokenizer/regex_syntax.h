@@ -1,4 +1,4 @@
-// Patterns written for Oniguruma, which tokenizer files assume, in the syntax of PCRE2.
+// Rewrites patterns from the syntax of Oniguruma, which tokenizer files assume, to that of PCRE2.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,12 +7,10 @@
 
 namespace tessera::tokenizer {
 
-// Where PCRE2 would read a pattern in another sense, it is rewritten: classes such as \w, \b, \v
-// and
-// [:punct:] hold other characters, \p{Han} means the script alone, (?m) lets '.' match a newline,
-// {,n} counts from 0 and {n,m}+ repeats a repetition. Classes within classes and intersections are
-// refused. The classes follow the Unicode version of the PCRE2 in use; a character that is newer,
-// or has changed since, may be classed as it was then.
+// Rewrites what means something else in PCRE2: \w, \b, \v and [:punct:] have other members, \p{Han}
+// is the script alone, (?m) lets '.' match a newline, {,n} counts from 0, and {n,m}+ repeats a
+// repetition. Refuses nested classes and intersections of classes. Classes follow the Unicode
+// version of the PCRE2 in use, so newer characters may be classed differently.
 std::string pcre2_syntax(std::string_view pattern, std::string_view place);
 
 }  // namespace tessera::tokenizer

@@ -1,4 +1,4 @@
-// Tokens by id and by text, the model's and the added ones.
+// The tokens by id and by text, and the special tokens put around a single text.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "text/tokenizer/added_tokens.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 namespace tessera::tokenizer {
 
@@ -19,10 +20,10 @@ class Vocabulary {
  public:
   using Entries = std::vector<std::pair<std::string, int64_t>>;
 
-  // Refuses ids that are negative, far above the number of tokens, or taken twice, and texts that
-  // have two ids.
+  // Refuses ids that are negative, far above the number of tokens or used twice, and texts with two
+  // ids.
   Vocabulary(Entries entries, std::span<const AddedToken> added, std::string_view origin);
-  Vocabulary(const Vocabulary&) = delete;  // the map has views of the texts
+  Vocabulary(const Vocabulary&) = delete;  // ids_ has views of the texts
   Vocabulary& operator=(const Vocabulary&) = delete;
 
   int32_t num_ids() const { return static_cast<int32_t>(tokens_.size()); }
@@ -31,8 +32,9 @@ class Vocabulary {
   bool is_special(int64_t id) const { return has(id) && at(id).is_special; }
   bool is_added(int64_t id) const { return has(id) && at(id).is_added; }
 
-  std::optional<int32_t> find(std::string_view text) const;        // of either kind
-  std::optional<int32_t> find_model(std::string_view text) const;  // what merging can make
+  std::optional<int32_t> find(std::string_view text) const;  // model and added tokens
+  std::optional<int32_t> find_model(
+      std::string_view text) const;  // model tokens only: what merging can produce
 
  private:
   struct Token {
@@ -48,5 +50,13 @@ class Vocabulary {
   std::vector<Token> tokens_;
   std::unordered_map<std::string_view, int32_t> ids_;
 };
+
+struct Affixes {
+  std::vector<int32_t> prefix;
+  std::vector<int32_t> suffix;
+};
+
+// Reads the post-processor. Refuses templates with ids that are not in the vocabulary.
+Affixes read_post_processor(const FileNode& node, const Vocabulary& vocabulary);
 
 }  // namespace tessera::tokenizer

@@ -7,8 +7,8 @@
 
 #include "tessera/core/error.h"
 #include "tests/text/tokenizer/files.h"
-#include "text/tokenizer/normal_form.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/pattern.h"
 #include "text/unicode.h"
 
 namespace tessera::testing {

@@ -1,8 +1,7 @@
-// How tokens are chosen and when to stop: the flags of `tessera run`.
+// The flags and arguments of `tessera run`, and the Request they make.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +11,8 @@
 #include "tessera/engine/request.h"
 
 namespace tessera::apps {
+
+class Verb;
 
 struct SamplingOptions {
   SamplingParams params = {.temperature = 0.7f, .top_p = 0.95f};
@@ -28,12 +29,23 @@ struct SamplingOptions {
   bool ignores_eos = false;
 };
 
-void add_sampling_flags(CLI::App& verb, SamplingOptions& options);
+void add_sampling_flags(const Verb& verb, SamplingOptions& options);
 
-// A request without its prompt. Refuses what cannot be read; ranges are the engine's to check.
+// A request without a prompt. Refuses text that cannot be parsed; the engine checks ranges.
 Request make_request(const SamplingOptions& options);
 
-// "42:-5.5": token 42, -5.5 added to its logit.
+// "42:-5.5" adds -5.5 to the logit of token 42.
 std::optional<std::pair<int32_t, float>> parse_logit_bias(const std::string& text);
+
+// Limits max_new_tokens to the rest of the context. Refuses a prompt that fills it.
+void fit_to_context(Request& request, int64_t max_context);
+
+// MODEL and PROMPT of `tessera run`. A single argument is the prompt for the default model if it
+// has spaces and is not a folder, else a model.
+struct RunArguments {
+  std::string model;
+  std::optional<std::string> prompt;
+};
+RunArguments read_run_arguments(const std::vector<std::string>& positionals);
 
 }  // namespace tessera::apps

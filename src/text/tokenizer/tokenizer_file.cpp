@@ -1,15 +1,17 @@
-// A SAX reader: vocabulary and merges into vectors, the rest into a bounded JSON value.
+// Reads tokenizer.json: vocabulary and merges into vectors, the rest into a bounded JSON value.
 //
-// The two tables are nearly all of the file (410,000 entries in Llama 3's). As JSON values they
-// would take ten times the memory and most of the time of loading.
+// The two tables are nearly all of the file (410,000 entries in Llama 3). As JSON values they would
+// take ten times the memory and most of the loading time.
 // SPDX-License-Identifier: MIT
-#include "text/tokenizer/file_reader.h"
+#include "text/tokenizer/tokenizer_file.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/text.h"
 #include "tessera/core/error.h"
-#include "text/tokenizer/file_node.h"
+#include "text/unicode.h"
 
 namespace tessera::tokenizer {
 namespace {
@@ -23,7 +25,10 @@ class Reader : public nlohmann::json_sax<json> {
  public:
   explicit Reader(std::string_view origin) : origin_(origin) {}
 
-  TokenizerFile take() { return std::move(file_); }
+  TokenizerFile take() {
+    file_.root = std::make_shared<const json>(std::move(root_));
+    return std::move(file_);
+  }
 
   bool null() override { return scalar(nullptr); }
   bool boolean(bool value) override { return scalar(value); }
@@ -108,7 +113,8 @@ class Reader : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(size_t, const std::string&, const json::exception& error) override {
-    // Less the library's own code before it, and what it read last, which may be long.
+    // Without the library's own error code in front, and without what it read last, which may be
+    // long.
     std::string_view what = error.what();
     what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
     fail(concat(origin_, " is not JSON: ", what.substr(0, what.find("; last read"))));
@@ -121,7 +127,7 @@ class Reader : public nlohmann::json_sax<json> {
     if (++depth_ > kMaxDepth) fail(concat(origin_, ": nested deeper than ", kMaxDepth));
   }
 
-  // Whether the value about to begin is root.model[key].
+  // Whether the next value is root.model[key].
   bool is_at_model(std::string_view key) const {
     return open_.size() == 2 && is_in_model_ && key_ == key;
   }
@@ -130,14 +136,14 @@ class Reader : public nlohmann::json_sax<json> {
     if (++num_nodes_ > kMaxNodes) {
       fail(concat(origin_, ": more than ", kMaxNodes, " values beside vocabulary and merges"));
     }
-    if (open_.empty()) return file_.root = std::move(value);
+    if (open_.empty()) return root_ = std::move(value);
     json& parent = *open_.back();
     if (parent.is_object()) return parent[key_] = std::move(value);
     parent.push_back(std::move(value));
     return parent.back();
   }
 
-  // A reference into an array stays good: nothing is appended to it until this child is closed.
+  // A reference into an array stays valid: nothing is appended to it until this child is closed.
   void open(json value) {
     if (open_.size() == 1) is_in_model_ = key_ == "model" && open_[0]->is_object();
     open_.push_back(&place(std::move(value)));
@@ -180,6 +186,7 @@ class Reader : public nlohmann::json_sax<json> {
 
   std::string origin_;
   TokenizerFile file_;
+  json root_;
   std::vector<json*> open_;  // from the root to the value being filled
   std::string key_;
   std::vector<std::string> pair_;
@@ -201,8 +208,90 @@ TokenizerFile read_tokenizer_file(std::string_view text, std::string_view origin
   Reader reader(origin);
   json::sax_parse(text.begin(), text.end(), &reader);
   TokenizerFile file = reader.take();
-  if (!file.root.is_object()) fail(concat(origin, " is not a JSON object"));
+  if (!file.root->is_object()) fail(concat(origin, " is not a JSON object"));
   return file;
+}
+
+namespace {
+
+constexpr size_t kMaxSteps = 64;  // parts of one Sequence; files in use have at most five
+
+void append_sequence(const FileNode& node, std::string_view key, std::vector<FileNode>& out) {
+  if (node.type() != "Sequence") {
+    if (out.size() == kMaxSteps) node.refuse(concat("more than ", kMaxSteps, " steps"));
+    out.push_back(node);
+    return;
+  }
+  for (const FileNode& item : node.at(key).items()) append_sequence(item, key, out);
+}
+
+}  // namespace
+
+FileNode::FileNode(const nlohmann::json& value, std::string place, bool is_root)
+    : value_(&value), place_(std::move(place)), is_root_(is_root) {}
+
+void FileNode::refuse(std::string_view why) const { fail(concat(place_, ": ", why)); }
+
+std::optional<FileNode> FileNode::find(std::string_view key) const {
+  if (!value_->is_object()) refuse("is not an object");
+  const auto it = value_->find(key);
+  if (it == value_->end() || it->is_null()) return std::nullopt;
+  return FileNode(*it, concat(place_, is_root_ ? ": " : ".", key));
+}
+
+FileNode FileNode::at(std::string_view key) const {
+  std::optional<FileNode> node = find(key);
+  if (!node) refuse(concat("has no '", key, "'"));
+  return *std::move(node);
+}
+
+std::vector<FileNode> FileNode::items() const {
+  if (!value_->is_array()) refuse("is not an array");
+  std::vector<FileNode> nodes;
+  nodes.reserve(value_->size());
+  for (const nlohmann::json& value : *value_) {
+    nodes.emplace_back(value, concat(place_, "[", nodes.size(), "]"));
+  }
+  return nodes;
+}
+
+std::string FileNode::text() const {
+  if (!value_->is_string()) refuse("is not a text");
+  return value_->get<std::string>();
+}
+
+int64_t FileNode::integer() const {
+  // An unsigned value above the range of int64_t would wrap to a negative one, which is refused
+  // wherever integers are read.
+  if (!value_->is_number_integer()) refuse("is not an integer");
+  return value_->get<int64_t>();
+}
+
+double FileNode::number() const {
+  if (!value_->is_number()) refuse("is not a number");
+  return value_->get<double>();
+}
+
+bool FileNode::flag(std::string_view key, bool fallback) const {
+  const std::optional<FileNode> node = find(key);
+  if (!node) return fallback;
+  if (!node->value_->is_boolean()) node->refuse("is neither true nor false");
+  return node->value_->get<bool>();
+}
+
+std::string FileNode::character(std::string_view key) const {
+  const FileNode node = at(key);
+  std::string value = node.text();
+  if (value.empty() || unicode::read_character(value).bytes != value.size()) {
+    node.refuse(concat("is ", in_quotes(value), "; expected one character"));
+  }
+  return value;
+}
+
+std::vector<FileNode> sequence_of(const FileNode& node, std::string_view key) {
+  std::vector<FileNode> out;
+  append_sequence(node, key, out);
+  return out;
 }
 
 }  // namespace tessera::tokenizer

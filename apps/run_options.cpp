@@ -1,12 +1,15 @@
-// Sampling flags to a Request.
+// Flags and arguments of `tessera run` to a Request.
 // SPDX-License-Identifier: MIT
-#include "apps/sampling_options.h"
+#include "apps/run_options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 
 #include "apps/options.h"
 #include "core/text.h"
+#include "tessera/core/error.h"
 
 namespace tessera::apps {
 namespace {
@@ -28,7 +31,7 @@ int32_t narrow(int64_t value, const char* flag) {
 
 }  // namespace
 
-void add_sampling_flags(CLI::App& verb, SamplingOptions& options) {
+void add_sampling_flags(const Verb& verb, SamplingOptions& options) {
   SamplingParams& params = options.params;
   FlagSet main(verb, "Sampling");
   main.quantity("-n,--max-tokens", options.max_tokens, "N", "Most tokens to generate");
@@ -36,23 +39,16 @@ void add_sampling_flags(CLI::App& verb, SamplingOptions& options) {
   main.value("--top-k", params.top_k, "N", "Keep the N most probable; 0: all");
   main.value("--top-p", params.top_p, "X", "Keep the fewest that reach probability X");
   main.value("--seed", options.seed, "N", "The same seed gives the same text; 0 to 2^64-1");
-  // One value an occurrence: a flag that took several would swallow the prompt after it.
-  main.value("--stop", options.stop, "TEXT", "End at this text; may be repeated")
-      ->expected(1)
-      ->take_all();
+  main.list("--stop", options.stop, "TEXT", "End at this text; may be repeated");
   FlagSet more(verb, "Advanced sampling");
   more.value("--min-p", params.min_p, "X", "Keep tokens of at least X times the best one's chance");
   more.value("--typical-p", params.typical_p, "X", "Keep the nearest to the entropy that reach X");
   more.value("--repetition-penalty", params.repetition_penalty, "X", "Shrink what was seen, by X");
   more.value("--presence-penalty", params.presence_penalty, "X", "Off tokens generated already");
   more.value("--frequency-penalty", params.frequency_penalty, "X", "Off them, for each time");
-  more.value("--logit-bias", options.logit_bias, "ID:X",
-             "Add X to a token's logit; may be repeated")
-      ->expected(1)
-      ->take_all();
-  more.value("--stop-token", options.stop_tokens, "ID", "End at this token; may be repeated")
-      ->expected(1)
-      ->take_all();
+  more.list("--logit-bias", options.logit_bias, "ID:X",
+            "Add X to a token's logit; may be repeated");
+  more.list("--stop-token", options.stop_tokens, "ID", "End at this token; may be repeated");
   more.quantity("--min-tokens", options.min_tokens, "N", "No end before this many");
   more.toggle("--ignore-eos", options.ignores_eos, "Go on past the end of text");
   more.quantity("--num-outputs", options.num_outputs, "N", "Answers to one prompt");
@@ -100,6 +96,32 @@ Request make_request(const SamplingOptions& options) {
   request.length_penalty = options.length_penalty;
   request.num_logprobs = narrow(options.num_logprobs, "--logprobs");
   return request;
+}
+
+void fit_to_context(Request& request, int64_t max_context) {
+  const auto used = static_cast<int64_t>(request.prompt.size());
+  if (used >= max_context) {
+    throw Error(concat("the prompt has ", used, " tokens and the context ends at ", max_context,
+                       "; shorten it, or raise --context where the model allows it"));
+  }
+  request.max_new_tokens = std::min(request.max_new_tokens, max_context - used);
+  request.min_new_tokens = std::min(request.min_new_tokens, request.max_new_tokens);
+}
+
+RunArguments read_run_arguments(const std::vector<std::string>& positionals) {
+  RunArguments read;
+  if (positionals.empty()) return read;
+  std::error_code ignored;
+  if (positionals.size() > 1) {
+    read.model = positionals[0];
+    read.prompt = positionals[1];
+  } else if (positionals[0].find_first_of(" \n\t") != std::string::npos &&
+             !std::filesystem::exists(positionals[0], ignored)) {
+    read.prompt = positionals[0];
+  } else {
+    read.model = positionals[0];
+  }
+  return read;
 }
 
 }  // namespace tessera::apps
