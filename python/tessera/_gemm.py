@@ -51,7 +51,7 @@ def gemm(
     pack_gate_up, out [m, n / 2] is activation(gate) * up. With a batch axis before them, a, out and
     residual are [batch, m, ...] and b is [batch, n, k] or one [n, k] for all. residual may be out.
     dtype: that of the result, if not that of a: "float32", or "int8" or "float8_e4m3fn", in units
-    of `out_scale` (float32 [1]). b may be int8 on the CPU, with `b_scale` float32 [n] or [n, groups].
+    of `out_scale` (float32 [1]). On CPUs b may be int8 with `b_scale`, float32 [n] or [n, groups].
     allow_tf32: float32 may be multiplied by tensor cores, which keep 11 bits. is_b_static: no
     queued work writes b, so the kernel may read it early; true for weights of a loaded model.
     """
