@@ -12,7 +12,7 @@ constexpr int64_t kAlignment = 256;
 
 constexpr int64_t align_up(int64_t value) { return (value + kAlignment - 1) & ~(kAlignment - 1); }
 
-// CPU memory is aligned to less than kAlignment, so allocate a little more and align by hand.
+// CPU memory promises less than kAlignment, so a little more than asked for is allocated.
 int64_t padded(int64_t num_bytes) {
   if (num_bytes < 0) fail(concat("Workspace: size is ", num_bytes, " bytes; must not be negative"));
   return num_bytes + kAlignment;

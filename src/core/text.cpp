@@ -1,4 +1,4 @@
-// Makes untrusted text printable: decodes UTF-8 and escapes everything that is not visible text.
+// Foreign text made printable: a decoder of UTF-8 and an escape for everything that is not text.
 // SPDX-License-Identifier: MIT
 #include "core/text.h"
 
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// One character of `size` bytes, or one byte that is not valid UTF-8.
+// One character of a text: `size` bytes, or a byte that belongs to no character.
 struct Character {
   uint32_t code = 0;
   size_t size = 1;

@@ -1,4 +1,4 @@
-// What a call needs besides its arguments: the stream, scratch memory, and which row to run.
+// What a call needs beside its arguments: where it runs and what it may use.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace tessera {
 
-// Scratch memory handed out piece by piece and freed all at once, so that a step allocates nothing.
-// Not movable, because contexts point to it.
+// Scratch memory handed out in order and taken back all at once, so that a step allocates nothing.
+// Contexts point at it, so it stays where it was made.
 class Workspace {
  public:
   Workspace(Device device, int64_t num_bytes);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // `num_bytes` aligned to 256. Refuses if too little is left; the message says how much is needed.
+  // `num_bytes` aligned to 256. Refuses when the rest is too small, saying how much is missing.
   void* take(int64_t num_bytes);
   void reset() { used_bytes_ = 0; }
   int64_t used_bytes() const { return used_bytes_; }
@@ -34,7 +34,7 @@ struct Context {
   Stream stream = nullptr;         // GPU work is ordered on it; ignored on the CPU
   Workspace* workspace = nullptr;  // scratch for operations that say they need it
   std::string_view row = {};       // run exactly this row, for tests and benches; empty: choose
-  bool batch_invariant = false;    // only rows whose result does not depend on the batch
+  bool batch_invariant = false;    // only rows whose result does not depend on batch mates
 };
 
 }  // namespace tessera
