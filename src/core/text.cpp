@@ -36,7 +36,7 @@ Character first_character(std::string_view text) {
   return {code, size, true};
 }
 
-// Control characters, invisible characters, and those that change the direction of writing.
+// Control characters, and those that are not seen or that move what stands beside them.
 bool is_hidden(uint32_t code) {
   struct Range {
     uint32_t first, last;
@@ -78,7 +78,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// The first or the last `count` bytes, less up to three so that no character is cut.
+// The first and the last `count` bytes, or up to three fewer, so that no character is cut in two.
 std::string_view head(std::string_view text, size_t count) {
   for (int i = 0; i < 3 && count > 0 && is_continuation(text[count]); ++i) --count;
   return text.substr(0, count);
