@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Operations of the Tessera library on tensors of PyTorch, CuPy, NumPy and (to read) JAX.
 
-Work on a GPU is ordered on the framework's current stream and not waited for. `out=None` makes the
-result with the framework of the first tensor. Everything refused raises `tessera.Error` with the
-library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
+GPU work runs on the framework's current stream, and calls do not wait for it. With `out=None` the
+result is a new tensor of the first tensor's framework. A refused call raises `tessera.Error` with
+the library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
 """
 
 from ._attention import attention_cascade, attention_decode, attention_merge, attention_prefill

@@ -82,15 +82,15 @@ def attention_prefill(
     [tokens, num_heads, d_k] with q_starts, k and v [kv_tokens, ...] with kv_starts, int32
     [batch + 1]. Paged: k and v [num_pages, page_size, num_kv_heads, d] with k_page_table int32
     [batch, max_pages] (v_page_table, if v's pages lie elsewhere) and kv_lens int32 [batch]. Heads
-    may lie anywhere: q.transpose(1, 2) of a tensor [batch, num_heads, q_len, d] is fine.
+    may have any stride: q.transpose(1, 2) of a tensor [batch, num_heads, q_len, d] is fine.
 
-    The last query stands at the last key. causal: keys behind a query are not seen. window: (left,
-    right), how many keys before and behind its own a query sees, None for all. intervals: int32
-    [batch, q_len, n, 2] or [tokens, n, 2] with n 1 or 2: the keys [begin, end) a query may see.
+    The last query is at the position of the last key. causal: a query sees no later keys. window:
+    (left, right), how many keys before and after its own a query sees, None for all. intervals:
+    int32 [batch, q_len, n, 2] or [tokens, n, 2] with n 1 or 2: keys [begin, end) that a query sees.
     softcap c: scores become c tanh(score / c). sinks, alibi_slopes: float32 [num_heads].
     float8_e4m3fn (or bytes with format "e4m3"): q_scale, k_scale, v_scale are float32 [batch,
     num_kv_heads], and dtype says "bfloat16" (the default) or "float16" for the result;
-    sums_in_float adds blocks of keys in float, slower, where the GPU's own sums are too coarse.
+    sums_in_float sums blocks of keys in float: slower, for where the GPU's FP8 sums are too coarse.
 
     Returns out; (out, lse) if lse is given or asked for by return_lse: the logarithm of the sum of
     exponentials, float32 [batch, num_heads, q_len] or [num_heads, tokens].
@@ -155,16 +155,16 @@ def attention_decode(
 
     Pages in the type of q, float8_e4m3fn, float8_e5m2, int8, uint8 or packed i4, keys and values
     each in their own; bytes with k_format and v_format "e4m3", "e5m2" or "i4" where a framework
-    lacks the type. k_scales and v_scales say what a code is worth: float32 [1] or [num_kv_heads]
+    lacks the type. k_scales and v_scales turn codes into values: float32 [1] or [num_kv_heads]
     (FP8), float16 [num_pages, page_size, num_kv_heads, 1] (int8) or [..., 2] with the smallest
     value behind the scale (uint8, i4), or for i4 keys [num_pages, page_size / 32, num_kv_heads,
-    head_dim, 2], with the newest tokens in k_tail [num_tails, 32, num_kv_heads, head_dim] and whose
-    tail is whose in tails int32 [batch].
+    head_dim, 2], with the newest tokens in k_tail [num_tails, 32, num_kv_heads, head_dim] and the
+    tail of each sequence in tails int32 [batch].
 
     softcap, sinks, alibi_slopes as in attention_prefill. tree: int32 [batch, q_len], bit j: the
     token sees new token j. blocks and keys: int32 lists of pages [batch, n] and of tokens [batch,
-    q_len, n] that are seen, num_blocks and num_keys how many of them count. longest: the largest of
-    seq_lens, if known; shares_pages: whether sequences have pages in common. Both may save time.
+    q_len, n] that are seen; num_blocks and num_keys: how many entries are valid. longest: the
+    largest of seq_lens, if known; shares_pages: sequences have pages in common. Both may save time.
 
     Returns out; (out, lse) if lse is given or asked for by return_lse: float32 [batch, num_heads]
     or [batch, num_heads, q_len].
@@ -183,13 +183,13 @@ def attention_decode(
 
 
 def attention_merge(parts, part_lses, *, out=None, lse=None, return_lse=False):
-    """Attention over all keys, from attention over parts of them that have no key in common.
+    """Attention over all keys, from the results of attention over disjoint parts of them.
 
     parts [num_parts, batch, num_heads, d] or [num_parts, batch, q_len, num_heads, d], and the lse
     of each, float32 [num_parts, batch, num_heads] or [num_parts, batch, num_heads, q_len], as
     attention_decode and attention_prefill give them. With lse = log(sum(exp(part_lses))), the
     result is the sum of exp(part_lses - lse) * parts. A part with an lse of -inf has seen no key
-    and counts for nothing; if none has seen one, out is zeros and lse -inf.
+    and has no weight; if no part has seen a key, out is zeros and lse -inf.
 
     Returns out, of the shape of one part; (out, lse) if lse is given or asked for by return_lse.
     """
@@ -205,7 +205,7 @@ def attention_merge(parts, part_lses, *, out=None, lse=None, return_lse=False):
 
 
 def _scratch(q, piece_lens, parts, part_lses):
-    """(parts, part_lses): a part for each piece and one for the own keys, made where absent."""
+    """(parts, part_lses): one part per piece and one for the sequences' own keys."""
     if parts is not None and part_lses is not None:
         return parts, part_lses
     if names_stream():
@@ -255,20 +255,20 @@ def attention_cascade(
     parts=None,
     part_lses=None,
 ):
-    """attention_decode of sequences that begin with the same keys, which are read once for all.
+    """attention_decode for sequences that begin with the same keys, which are read only once.
 
     q, k_pages, v_pages, seq_lens, page_table and the options are those of attention_decode, for the
-    keys behind the shared ones: lengths, lists and the tree count those alone. There is no window
-    and no alibi_slopes: every query sees every shared key. Tokens of q lie evenly apart.
+    keys after the shared ones: lengths, lists and the tree count only those. There is no window and
+    no alibi_slopes: every query sees every shared key. The tokens of q have one stride.
 
-    The shared keys come in pieces, which are read side by side and then folded in their order;
-    about a thousand keys are worth a piece. piece_lens int32 [num_pieces] counts them.
+    The shared keys are cut into pieces, which are read in parallel and merged in order; a piece
+    should have about a thousand keys. piece_lens int32 [num_pieces] has their lengths.
     shared_k_pages and shared_v_pages [num_pages, page_size, num_kv_heads, head_dim] are of the type
     of q, and may be k_pages and v_pages; shared_page_table int32 [num_pieces, max_pages], or None:
-    piece n is page n, and there are no other pages. A result depends on how the pieces are cut.
+    piece n is page n, and there are no other pages. The result depends on the cut into pieces.
 
-    parts and part_lses are scratch memory, made for the call where they are None: contiguous,
-    num_pieces + 1 times the elements of q in its type, and as many times its heads in float32.
+    parts and part_lses are scratch memory, allocated if they are None: contiguous, of shape
+    (num_pieces + 1, *q.shape) in the type of q, and (num_pieces + 1, *q.shape[:-1]) in float32.
 
     Returns out; (out, lse) if lse is given or asked for by return_lse, as attention_decode does.
     """

@@ -25,7 +25,7 @@ _argmax = make_op("argmax")
 
 
 def _outputs(op, x, dtype, out, static_scale, token_scale):
-    """(out, token_scale, format code): what the caller left out is made."""
+    """(out, token_scale, format code), with the outputs that the caller did not pass."""
     if dtype is None:
         if out is None:
             out = empty_like(op, x)
@@ -51,7 +51,7 @@ def rms_norm(
     """
     if (out is not None and dtype is None and residual is None) and (
         static_scale is None and token_scale is None
-    ):  # the common call, made short
+    ):  # a short path for the most common call
         _rms_norm((x, weight, out), as_float(eps), 0)
         return out
     out, token_scale, code = _outputs("rms_norm", x, dtype, out, static_scale, token_scale)
@@ -201,7 +201,7 @@ def embedding(table, ids, *, out=None):
 
 
 def copy(x, *, out=None):
-    """x with any strides, copied to out with any strides; a new contiguous tensor without out."""
+    """Copies x to out, both of any strides; without out, to a new contiguous tensor."""
     if out is None:
         out = empty_like("copy", x)
     _copy((x, out))
@@ -209,7 +209,7 @@ def copy(x, *, out=None):
 
 
 def transpose(x, axis0=-2, axis1=-1, *, out=None):
-    """A copy of x with two axes exchanged, contiguous unless out says otherwise."""
+    """A copy of x with two axes exchanged; contiguous unless out is given."""
     shape_of("transpose", "x", x)
     try:
         swapped = x.swapaxes(axis0, axis1)
@@ -287,7 +287,7 @@ def reduce(x, kind, *, out=None):
 
 
 def argmax(x, *, dtype="int64", out=None):
-    """The index of each row's largest element; of equals the first, and NaN counts as largest."""
+    """The index of each row's largest element, the first if several are equal; NaN is largest."""
     if out is None:
         shape = shape_of("argmax", "x", x)[:-1]
         out = empty("argmax", x, shape, canonical(dtype, "argmax: dtype"))

@@ -1,4 +1,4 @@
-# Tensors of NumPy, PyTorch, CuPy, JAX and others: how each is borrowed, made, and put in order.
+# Adapters for the tensors of NumPy, PyTorch, CuPy, JAX and others, and the names of dtypes.
 # SPDX-License-Identifier: MIT
 """Each framework has an adapter: how to borrow its tensors fastest, its stream, its allocator.
 
@@ -59,16 +59,16 @@ def code_of(format, what):
 
 
 class Framework:
-    """What the package needs to know of a framework. Subclasses fill in what differs."""
+    """What the package needs from a framework; subclasses override what differs."""
 
     name = ""
     immutable = False
-    reader = CAPSULES  # how the C side reads `objects`
-    finds_stream = False  # the C side finds the stream, or there is none
-    waits_after = False  # its other work cannot be ordered after ours, so GPU calls are waited for
+    reader = CAPSULES  # how C reads `objects`
+    finds_stream = False  # C finds the stream itself, or there is none
+    waits_after = False  # its later work is not ordered after ours, so GPU calls must wait
 
     def export(self, tensor):
-        """A capsule "dltensor"; fast, and may raise for anything unusual."""
+        """A capsule "dltensor"; fast, and may raise for an unusual tensor."""
         raise NotImplementedError
 
     def borrow(self, tensor, keep):
@@ -94,7 +94,7 @@ class Framework:
         return tuple(capsules)
 
     def borrow_unusual(self, tensor, keep, written):
-        """The same for what `borrow` refuses."""
+        """The same for a tensor that `borrow` refuses."""
         return borrow_any(tensor, keep, written, self.stream(tensor) or 0)
 
     def stream(self, tensor):
@@ -102,7 +102,7 @@ class Framework:
         raise NotImplementedError
 
     def empty(self, like, shape, dtype):
-        """A new tensor beside `like`; `dtype` is a canonical name."""
+        """A new tensor on the device of `like`; `dtype` is a canonical name."""
         raise NotImplementedError
 
     def empty_like(self, like):
@@ -158,7 +158,7 @@ class CupyFramework(Framework):
         self.cupy = cupy
 
     def export(self, tensor):
-        return tensor.__dlpack__(stream=-1)  # the call runs on CuPy's stream: nothing to wait for
+        return tensor.__dlpack__(stream=-1)  # the call runs on CuPy's own stream
 
     def borrow_unusual(self, tensor, keep, written):
         strides = [stride // tensor.itemsize for stride in tensor.strides]
@@ -188,7 +188,7 @@ def _numpy_name(dtype):
 
 
 class JaxFramework(Framework):
-    """JAX arrays are immutable, so they can be read and never written or allocated here."""
+    """JAX arrays are immutable: they can be read, but not written or allocated here."""
 
     name = "JAX"
     immutable = True
@@ -244,7 +244,7 @@ _instances = {}
 
 
 def _shared(kind, *arguments):
-    """One adapter for all types of a framework, so that `is` tells frameworks apart."""
+    """One adapter for all types of a framework, so that frameworks can be compared by `is`."""
     key = (kind, *arguments)
     if key not in _instances:
         _instances[key] = kind(*arguments)
@@ -265,7 +265,7 @@ def framework_of(tensor):
 
 
 def borrow_carefully(op, arguments, writes, tensors, keep):
-    """Addresses of all tensors, one by one, naming the one that cannot be borrowed."""
+    """The addresses of all tensors; an error names the tensor that cannot be borrowed."""
     addresses = []
     first = None
     for name, tensor in zip(arguments, tensors):

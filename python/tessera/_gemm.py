@@ -17,7 +17,7 @@ _GATED, _ALLOW_TF32, _STATIC_B = (
 
 
 def _out_dtype(a, dtype, out_scale):
-    """The canonical name of what gemm makes."""
+    """The canonical name of the result's dtype."""
     if dtype is not None:
         return canonical(dtype, "gemm: dtype")
     if out_scale is not None:
@@ -50,10 +50,10 @@ def gemm(
     activation: "relu", "silu", "gelu" (by erf) or "gelu_tanh". is_gated: b (and bias) is from
     pack_gate_up, out [m, n / 2] is activation(gate) * up. With a batch axis before them, a, out and
     residual are [batch, m, ...] and b is [batch, n, k] or one [n, k] for all. residual may be out.
-    dtype: that of the result, if not that of a: "float32", or "int8" or "float8_e4m3fn", counted in
-    `out_scale` (float32 [1]). b may be int8 on the CPU with `b_scale`, float32 [n] or [n, groups].
-    allow_tf32: float32 may pass the tensor cores with 11 bits. is_b_static: no work still queued
-    writes b, so that it may be read early; true of the weights of a model that was loaded.
+    dtype: that of the result, if not that of a: "float32", or "int8" or "float8_e4m3fn", in units
+    of `out_scale` (float32 [1]). On CPUs b may be int8 with `b_scale`, float32 [n] or [n, groups].
+    allow_tf32: float32 may be multiplied by tensor cores, which keep 11 bits. is_b_static: no
+    queued work writes b, so the kernel may read it early; true for weights of a loaded model.
     """
     kind = number_of(activation, ACTIVATIONS, "gemm: activation")
     format = 0  # that of out
@@ -77,9 +77,9 @@ def gemm(
 
 
 def pack_gate_up(gate, up, *, out=None):
-    """The weights of gate and up, [inter, k] each, as the b [2 inter, k] of a gated product.
+    """Packs the weights gate and up, [inter, k] each, into the b [2 inter, k] of a gated product.
 
-    8 rows of gate, the same 8 of up, and so on; inter is a multiple of 8.
+    b has 8 rows of gate, then the same 8 of up, and so on; inter is a multiple of 8.
     """
     if out is None:
         rows, *rest = shape_of("pack_gate_up", "gate", gate) or (0,)
@@ -90,7 +90,7 @@ def pack_gate_up(gate, up, *, out=None):
 
 
 def prune_2_4(w, *, out=None):
-    """(values, meta) of w [n, k], of which the two largest of every four neighbours are kept.
+    """Prunes w [n, k] to the two largest of every four neighbours: (values, meta).
 
     w is float16 or bfloat16 on the CPU, k a multiple of 32; values [n, k / 2], meta int32
     [ceil(n / 32), k / 32, 32]. out: a tuple like the one returned, to write into.
@@ -107,7 +107,7 @@ def prune_2_4(w, *, out=None):
 
 
 def expand_2_4(values, meta, *, out=None):
-    """The pruned weight [n, k] with its zeros again, on the CPU."""
+    """The pruned weight as a dense tensor [n, k] with zeros, on the CPU."""
     if out is None:
         *rows, half = shape_of("expand_2_4", "values", values) or (0,)
         name = dtype_of("expand_2_4", "values", values)
@@ -117,7 +117,7 @@ def expand_2_4(values, meta, *, out=None):
 
 
 def gemm_2_4(a, values, meta, *, out=None):
-    """a . w^T for the weight w that prune_2_4 made values and meta of; on the CPU or a GPU."""
+    """a . w^T for a weight w that prune_2_4 has turned into values and meta; on CPU or GPU."""
     if out is None:
         shapes = shape_of("gemm_2_4", "a", a), shape_of("gemm_2_4", "values", values)
         name = dtype_of("gemm_2_4", "a", a)

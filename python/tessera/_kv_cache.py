@@ -12,7 +12,7 @@ _, _pack_append = make_struct_op("kv_append")
 
 @cache
 def _append(reads_k_scales, reads_v_scales):
-    """The operation, by the scales it reads and does not write."""
+    """The operation, for each choice of the scales that it only reads."""
     reads = "k_scales " * reads_k_scales + "v_scales " * reads_v_scales
     return make_op("kv_append", reads)
 
@@ -52,7 +52,7 @@ def kv_append(
     With rope_q [tokens, num_heads, head_dim], rope_positions [tokens] and rope_table (all three),
     rope_q and k are first rotated in place, as by rope(rope_q, k, rope_positions, rope_table).
 
-    A slot beyond the pages is refused on the CPU and passed over on a GPU.
+    A slot beyond the pages is refused on the CPU and ignored on a GPU.
     """
     scalars = _pack_append(rope_style, k_format, v_format)
     tensors = (k, v, slots, k_pages, v_pages, k_scales, v_scales, k_tail, tail_slots)
@@ -77,10 +77,10 @@ def kv_gather(
     k_format=None,
     v_format=None,
 ):
-    """Reads sequences back from a KV cache, into rows of k and v that lie together: (k, v).
+    """Reads sequences back from a KV cache into contiguous rows of k and v: (k, v).
 
     Token t of sequence s becomes row starts[s] + t of k and v [tokens, num_kv_heads, head_dim],
-    float32, float16 or bfloat16; their other rows are left alone. seq_lens and starts int32
+    float32, float16 or bfloat16; other rows keep their values. seq_lens and starts int32
     [batch]. The cache is given as to attention_decode.
     """
     scalars = _pack_gather(k_format, v_format)
@@ -102,9 +102,9 @@ def kv_copy_pages(
 ):
     """Copies page sources[i] to page targets[i], of keys and values: (k_pages, v_pages).
 
-    sources and targets int32 [count]; no target is also a source, or given twice. k_scales and
-    v_scales: those with a part for every page, which are copied too; FP8 has none to give. Pages
-    of 4 bits beside pages of 8 need k_format or v_format "i4", so that their sizes agree.
+    sources and targets int32 [count]; no page is a target twice, or both target and source.
+    k_scales and v_scales are copied too if they have an entry per page; leave out FP8 scales.
+    If keys have 4 bits and values 8 or the other way round, say so by k_format or v_format "i4".
     """
     k_code = code_of(k_format, "kv_copy_pages: k_format")
     v_code = code_of(v_format, "kv_copy_pages: v_format")

@@ -1,6 +1,6 @@
-# PyTorch tensors as DLTensors: its C exchange table where it has one, its capsules otherwise.
+# PyTorch tensors as DLTensors, by PyTorch's C exchange table if it has one, else by capsules.
 # SPDX-License-Identifier: MIT
-"""Imported the first time a torch.Tensor is seen, never before."""
+"""Imported when the first torch.Tensor is seen, so that the package does not import PyTorch."""
 
 import ctypes
 
@@ -13,7 +13,7 @@ from ._dlpack import CAPSULES, get_pointer, is_valid, reader
 from ._frameworks import LONG_NAMES, Framework
 from ._library import Error
 
-# Subclasses may have no memory of their own; the public protocol lets them say so.
+# Subclasses may have no memory of their own, so they go through the public protocol.
 _EXACT = frozenset([Tensor, Parameter])
 _is_grad_enabled = torch.is_grad_enabled
 _to_capsule = getattr(torch._C, "_to_dlpack", None) or torch.utils.dlpack.to_dlpack
@@ -21,7 +21,7 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class _ExchangeApi(ctypes.Structure):
-    """DLPackExchangeAPI of DLPack 1.x; the last two entries are called."""
+    """DLPackExchangeAPI of DLPack 1.x; only the last two entries are used."""
 
     _fields_ = [
         ("major", ctypes.c_uint32),
@@ -61,7 +61,7 @@ def _refuse_grad():
     )
 
 
-def _refuse_lazy():  # its memory holds what is yet to be conjugated or negated
+def _refuse_lazy():  # its memory does not hold the conjugated or negated values
     raise Error("is lazily conjugated or negated; call resolve_conj() or resolve_neg()")
 
 

@@ -242,7 +242,7 @@ REFUSED = {
     ),
     "a style": (
         lambda: append(rope_style="spiral"),
-        "kv_append: rope_style is 'spiral'; want half_split or interleaved",
+        "kv_append: rope_style is 'spiral'; want 'half_split' or 'interleaved'",
     ),
     "half a rotation": (
         lambda: append(rope_q=normal((2, 6, D), 3), rope_positions=np.int32([0, 1])),
