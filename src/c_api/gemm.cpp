@@ -40,16 +40,16 @@ TesseraStatus tessera_gemm(const DLTensor* a, const DLTensor* b, const DLTensor*
   return guarded([&] {
     expect_known(flags);
     const GemmArgs args{.a = required_view(a, {"gemm", "a"}),
-                        .b = required_view(b, {"gemm", "b"}),
-                        .b_scale = optional_view(b_scale, {"gemm", "b_scale"}),
+                        .b = Weight{.values = required_view(b, {"gemm", "b"}),
+                                    .scale = optional_view(b_scale, {"gemm", "b_scale"}),
+                                    .is_static = (flags & TESSERA_GEMM_STATIC_B) != 0},
                         .bias = optional_view(bias, {"gemm", "bias"}),
                         .out = required_view(out, {"gemm", "out"}, out_format),
                         .activation = to_activation(activation),
                         .is_gated = (flags & TESSERA_GEMM_GATED) != 0,
                         .residual = optional_view(residual, {"gemm", "residual"}),
                         .out_scale = optional_view(out_scale, {"gemm", "out_scale"}),
-                        .allow_tf32 = (flags & TESSERA_GEMM_ALLOW_TF32) != 0,
-                        .is_b_static = (flags & TESSERA_GEMM_STATIC_B) != 0};
+                        .allow_tf32 = (flags & TESSERA_GEMM_ALLOW_TF32) != 0};
     call("gemm", &gemm, args, ctx);
   });
 }

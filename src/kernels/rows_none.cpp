@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
-#include "kernels/gemm/sparse/rows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -52,13 +52,13 @@ class Questions {
   void ask_linear(int64_t out, int64_t in, DType out_type, bool has_bias) {
     const bool is_coded = types_.weights == WeightFormat::int8;
     GemmArgs args{.a = rows(in),
-                  .b = make(is_coded ? DType::i8 : types_.dtype, {out, in}),
-                  .out = make(out_type, {kTokens, out}),
-                  .is_b_static = true};
-    if (is_coded) args.b_scale = make(DType::f32, {out});
+                  .b = Weight{.values = make(is_coded ? DType::i8 : types_.dtype, {out, in}),
+                              .is_static = true},
+                  .out = make(out_type, {kTokens, out})};
+    if (is_coded) args.b.scale = make(DType::f32, {out});
     if (has_bias) args.bias = make(types_.dtype, {out});
     ask("gemm", args,
-        concat(" by ", name(args.b.dtype), "[", out, ", ", in, "] to ", name(out_type)));
+        concat(" by ", name(args.b.values.dtype), "[", out, ", ", in, "] to ", name(out_type)));
   }
 
   void ask_layers() {

@@ -20,8 +20,8 @@ TensorView first_rows(const Tensor& tensor, int64_t count) {
 }
 
 void apply(const Linear& linear, const TensorView& x, const TensorView& out, const Context& ctx) {
-  GemmArgs args{.a = x, .b = linear.weight, .out = out, .is_b_static = true};
-  if (linear.scale.size_bytes() > 0) args.b_scale = linear.scale.view();
+  GemmArgs args{.a = x, .b = Weight{.values = linear.weight, .is_static = true}, .out = out};
+  if (linear.scale.size_bytes() > 0) args.b.scale = linear.scale.view();
   if (linear.bias.size_bytes() > 0) args.bias = linear.bias.view();
   gemm(args, ctx);
 }
@@ -176,9 +176,9 @@ TensorView Llama::compute_logits(const Batch& batch, const Context& ctx) {
     const int64_t rows = config_.vocab / communicator_.size();
     const int64_t begin = rows * communicator_.rank();
     gemm({.a = normed,
-          .b = weights_.embedding.view().slice(0, begin, begin + rows),
-          .out = part,
-          .is_b_static = true},
+          .b = Weight{.values = weights_.embedding.view().slice(0, begin, begin + rows),
+                      .is_static = true},
+          .out = part},
          ctx);
   }
   communicator_.all_gather_columns(part, all, ctx);

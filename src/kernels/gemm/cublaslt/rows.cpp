@@ -1,6 +1,7 @@
-// Runs a product through cuBLASLt, with the fastest of the algorithms it offers.
+// The matrix product's rows by cuBLASLt, which run the fastest of the algorithms it offers. They
+// run on every GPU that the portable library runs on, and decline where cuBLASLt is not installed.
 // SPDX-License-Identifier: MIT
-#include "kernels/gemm/cublaslt/launch.h"
+#include "kernels/gemm/rows.h"
 
 #include <algorithm>
 #include <limits>
@@ -19,7 +20,7 @@ namespace {
 
 Operands operands_of(const GemmArgs& args) {
   return {.a = args.a.data,
-          .b = args.b.data,
+          .b = args.b.values.data,
           .bias = args.bias ? args.bias->data : nullptr,
           .c = args.residual ? args.residual->data : args.out.data,
           .d = args.out.data};
@@ -30,7 +31,7 @@ bool is_capturing(Stream stream) {
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) {
     return status != cudaStreamCaptureStatusNone;
   }
-  cudaGetLastError();  // the default stream, while another is captured: nothing may wait on it
+  cudaGetLastError();  // the default stream while another is captured: it may not be waited for
   return true;
 }
 
@@ -63,8 +64,8 @@ class Stopwatch {
   cudaEvent_t end_ = nullptr;
 };
 
-// Microseconds a call, the best of a few tries; infinity where the algorithm does not run. Short
-// calls are timed several in a row, so that the events' own cost does not decide.
+// Microseconds per call, the best of a few tries; infinity if the algorithm does not run. Short
+// calls are timed eight at a time, so that the cost of the events does not decide.
 template <class Call>
 float time_call(const Call& call, Stopwatch& watch) {
   constexpr int kTries = 3;
@@ -84,7 +85,7 @@ float time_call(const Call& call, Stopwatch& watch) {
   return best_us;
 }
 
-// Where timing may write as often as it likes. That is out itself, unless out is also an input.
+// Where timed calls write: out itself, or a copy if out is also an input.
 class TimingTarget {
  public:
   TimingTarget(const GemmArgs& args, const Product& p, Stream stream)
@@ -110,7 +111,7 @@ class TimingTarget {
   void* copy_ = nullptr;
 };
 
-// Asks again for all algorithms, times them and remembers the fastest.
+// Times all algorithms that the library offers and remembers the fastest.
 std::shared_ptr<Plan> time_algorithms(const GemmArgs& args, const Product& product, Stream stream) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
@@ -141,21 +142,24 @@ std::shared_ptr<Plan> time_algorithms(const GemmArgs& args, const Product& produ
   return best;
 }
 
-}  // namespace
-
-bool accepts_cublaslt(const GemmArgs& args) {
+// Whether the library is installed and offers an algorithm for this product. The answer is kept per
+// kind of product: 0.1 us from the second time on.
+bool accepts(const GemmArgs& args) {
   const std::optional<Product> product = product_of(args);
   if (!product || cublaslt() == nullptr) return false;
   const DeviceGuard guard(args.a.device);
-  const RelaxedCapture relaxed;  // a handle may have to be made
+  const RelaxedCapture relaxed;  // a handle may be created
   return find_plan(*product, operands_of(args))->is_supported;
 }
 
-void launch_cublaslt(const GemmArgs& args, const Context& ctx) {
+// The first call of a kind of product outside a capture times up to 8 algorithms and waits for
+// them, which takes milliseconds; later calls only enqueue. Under capture the algorithm that the
+// library lists first is used, unless one was timed before.
+void launch(const GemmArgs& args, const Context& ctx) {
   const std::optional<Product> product = product_of(args);
   expects(product.has_value(), "gemm: cuBLASLt was given a product that its row does not accept");
   const Operands operands = operands_of(args);
-  const RelaxedCapture relaxed;  // memory may have to be taken, a kernel loaded
+  const RelaxedCapture relaxed;  // memory may be allocated and a kernel loaded
   auto plan = find_plan(*product, operands);
   if (!plan->is_timed && !is_capturing(ctx.stream)) {
     plan = time_algorithms(args, *product, ctx.stream);
@@ -166,8 +170,24 @@ void launch_cublaslt(const GemmArgs& args, const Context& ctx) {
       run_algorithm(*product, operands, *plan, plan->algorithm, workspace.data(), ctx.stream);
   if (status == CUBLAS_STATUS_SUCCESS) return log_launch("cublasLtMatmul");
   cuda_check(cudaGetLastError(), "cublasLtMatmul");
-  fail(concat("gemm: cublasLtMatmul answers ", cublaslt()->status_name(status),
-              " for a = ", to_string(args.a), ", b = ", to_string(args.b), "; force another row"));
+  fail(concat("gemm: cublasLtMatmul answers ", cublaslt()->status_name(status), " for a = ",
+              to_string(args.a), ", b = ", to_string(args.b.values), "; force another row"));
 }
+
+constexpr Row<GemmArgs> row(DType in, DType out) {
+  constexpr bool kIsBatchInvariant = false;
+  return {
+      "gemm",   Library::portable, {in, out}, &launch, label_of("cublaslt_", types_of({in, out})),
+      &accepts, kIsBatchInvariant};
+}
+
+constexpr Row<GemmArgs> kRows[] = {
+    row(DType::bf16, DType::bf16), row(DType::f16, DType::f16), row(DType::f32, DType::f32),
+    row(DType::bf16, DType::f32),  row(DType::f16, DType::f32),
+};
+
+}  // namespace
+
+std::span<const Row<GemmArgs>> gemm_rows_cublaslt() { return kRows; }
 
 }  // namespace tessera::kernels
