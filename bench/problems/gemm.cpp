@@ -139,7 +139,7 @@ GemmArgs args_of(const Options& o, bool has_codes, std::span<const TensorView> v
   if (o.activation > 0) args.activation = static_cast<Activation>(o.activation - 1);
   args.is_gated = o.is_gated;
   args.allow_tf32 = o.allows_tf32;
-  args.is_b_static = o.is_b_static;
+  args.b.is_static = o.is_b_static;
   return args;
 }
 

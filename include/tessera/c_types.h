@@ -72,7 +72,7 @@ typedef enum TesseraScaleMode {
 typedef enum TesseraGemmFlags {
   TESSERA_GEMM_GATED = 1,      /* is_gated */
   TESSERA_GEMM_ALLOW_TF32 = 2, /* allow_tf32 */
-  TESSERA_GEMM_STATIC_B = 4    /* is_b_static */
+  TESSERA_GEMM_STATIC_B = 4    /* b.is_static */
 } TesseraGemmFlags;
 
 /* Which of the two bounds of TesseraAttentionArgs hold. */

@@ -5,7 +5,7 @@
 //            keeps concurrent tiles in a square. Sums leave through shared memory and one TMA
 //            store.
 // Cause      The ring does not run dry between two tiles: while the consumers round and store, the
-//            producer fills the stages again. The store itself is 128 bytes a row, not 16, and
+//            producer fills the stages again. The store itself is 128 bytes per row, not 16, and
 //            nobody waits for it. The square reads 33 MB for a wave of tiles where rows read 42.
 // Predicted  Of step 11's 5 us between tiles of 35 us, launch, first loads and scattered stores go,
 //            and rounding into shared memory stays, about 1 us: some 10 % more, 660 to 700 TFLOPS.

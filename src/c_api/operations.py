@@ -44,7 +44,7 @@ SCALE_MODE = Enum(
 GEMM_FLAGS = Enum(
     "TesseraGemmFlags", "TESSERA_GEMM_", {"gated": 1, "allow_tf32": 2, "static_b": 4},
     python="GEMM_FLAGS", doc="Bits of the flags of tessera_gemm, named after fields of GemmArgs.",
-    notes={"gated": "is_gated", "allow_tf32": "allow_tf32", "static_b": "is_b_static"})
+    notes={"gated": "is_gated", "allow_tf32": "allow_tf32", "static_b": "b.is_static"})
 ATTENTION_BOUNDS = Enum(
     "TesseraAttentionBounds", "TESSERA_ATTENTION_", {"left": 1, "right": 2},
     python="ATTENTION_BOUNDS", doc="Which of the two bounds of TesseraAttentionArgs hold.",
@@ -145,16 +145,18 @@ OPS = [
     Operation("argmax", "ArgmaxArgs", "reduce.h", (tensor("x"), out()), doc="Over the last axis."),
     Operation(
         "gemm", "GemmArgs", "gemm.h", (
-            tensor("a"), tensor("b"), out(note="may be residual", format="out_format"),
-            optional("bias"), optional("residual"), optional("b_scale"), optional("out_scale"),
+            tensor("a"), tensor("b", to="b.values"),
+            out(note="may be residual", format="out_format"), optional("bias"),
+            optional("residual"), optional("b_scale", to="b.scale"), optional("out_scale"),
             choice("activation", ACTIVATION, "TesseraActivation or TESSERA_NO_ACTIVATION",
                    may_be_none=True),
             Field("flags", "bits", "of TesseraGemmFlags", enum=GEMM_FLAGS,
                   members={"gated": "is_gated", "allow_tf32": "allow_tf32",
-                           "static_b": "is_b_static"}),
+                           "static_b": "b.is_static"}),
             format_of("out_format", "of out")),
         doc="out = a . b^T, and what the other arguments fuse behind it."),
-    Operation("pack_gate_up", "PackGateUpArgs", "gemm.h", (tensor("gate"), tensor("up"), out()),
+    Operation("pack_gate_up", "PackGateUpArgs", "gemm.h", (
+        tensor("gate", to="gate.values"), tensor("up", to="up.values"), out(to="out.values")),
               is_step=True),
     Operation("prune_2_4", "Prune24Args", "sparse.h",
               (tensor("w"), out("out_values"), out("out_meta")), doc="On the CPU.", is_step=True),

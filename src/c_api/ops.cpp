@@ -239,13 +239,13 @@ TesseraStatus tessera_gemm(
                "gemm: flags");
     args.is_gated = (flags & TESSERA_GEMM_GATED) != 0;
     args.allow_tf32 = (flags & TESSERA_GEMM_ALLOW_TF32) != 0;
-    args.is_b_static = (flags & TESSERA_GEMM_STATIC_B) != 0;
+    args.b.is_static = (flags & TESSERA_GEMM_STATIC_B) != 0;
     read(args.a, a, {"gemm", "a"});
-    read(args.b, b, {"gemm", "b"});
+    read(args.b.values, b, {"gemm", "b"});
     read(args.out, out, {"gemm", "out"}, out_format);
     read_optional(args.bias, bias, {"gemm", "bias"});
     read_optional(args.residual, residual, {"gemm", "residual"});
-    read_optional(args.b_scale, b_scale, {"gemm", "b_scale"});
+    read_optional(args.b.scale, b_scale, {"gemm", "b_scale"});
     read_optional(args.out_scale, out_scale, {"gemm", "out_scale"});
     args.activation = to_optional_enum(activation, Activation::gelu_tanh, "gemm: activation");
     call("gemm", &gemm, args, ctx);
@@ -259,9 +259,9 @@ TesseraStatus tessera_pack_gate_up(
     const TesseraContext* ctx) {
   return guarded([&] {
     PackGateUpArgs args;
-    read(args.gate, gate, {"pack_gate_up", "gate"});
-    read(args.up, up, {"pack_gate_up", "up"});
-    read(args.out, out, {"pack_gate_up", "out"});
+    read(args.gate.values, gate, {"pack_gate_up", "gate"});
+    read(args.up.values, up, {"pack_gate_up", "up"});
+    read(args.out.values, out, {"pack_gate_up", "out"});
     call_step("pack_gate_up", &pack_gate_up, args, ctx);
   });
 }

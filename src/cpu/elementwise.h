@@ -12,6 +12,7 @@
 #include "tessera/ops/rope.h"
 #include "tessera/ops/scale.h"
 #include "tessera/ops/softmax.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::cpu {
 
@@ -24,6 +25,8 @@ void embedding(const EmbeddingArgs& args);
 void copy(const CopyArgs& args);
 void quantize(const QuantizeArgs& args);
 void dequantize(const DequantizeArgs& args);
+// Rows [begin, end) of a quantised weight in Packing::rows, as floats [end - begin, k].
+void dequantize_rows(const Weight& weight, int64_t begin, int64_t end, float* out);
 void reduce(const ReduceArgs& args);
 void argmax(const ArgmaxArgs& args);
 void scale(const ScaleArgs& args);

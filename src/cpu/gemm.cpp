@@ -1,4 +1,4 @@
-// The matrix product on the CPU: how it is cut into tasks for the threads.
+// The matrix product on the CPU: how it is cut into tasks for the threads, and its epilogue.
 // SPDX-License-Identifier: MIT
 #include "cpu/gemm.h"
 
@@ -7,22 +7,26 @@
 #include <new>
 
 #include "core/parallel.h"
-#include "cpu/gemm_epilogue.h"
+#include "cpu/activation_row.h"
+#include "cpu/elementwise.h"
+#include "cpu/float_row.h"
 #include "cpu/gemm_kernel.h"
+#include "cpu/parallel.h"
+#include "cpu/quant_code.h"
 
 namespace tessera::cpu {
 namespace {
 
-// Fewer multiply-adds than this take less time than waking the threads.
+// Below this many multiply-adds one thread is faster than waking the others.
 constexpr int64_t kParallelProducts = 96 * 1024;
-// The rows of a widened at once: they stay in the last-level cache while b passes by.
+// Floats converted at once: they stay in the last-level cache while the other operand streams by.
 constexpr int64_t kFloatsAtOnce = 1 << 20;
-// A task's rows of b stay in the second-level cache while its rows of a pass by.
+// A task's rows of b stay in the second-level cache while its rows of a stream by.
 constexpr int64_t kTaskBytesOfB = 256 * 1024;
 constexpr int64_t kTaskRows = 96;
-// Enough tasks that a thread held up elsewhere does not keep the others waiting.
+// Enough tasks that the others need not wait for a thread that was interrupted.
 constexpr int64_t kTasksPerThread = 4;
-// Multiples of the rows and columns of every tile.
+// Multiples of the rows and the columns of every tile.
 constexpr int64_t kRowStep = 12;
 constexpr int64_t kColStep = 4;
 constexpr std::align_val_t kLine{64};
@@ -34,7 +38,7 @@ struct FreeLines {
   void operator()(float* floats) const { ::operator delete(floats, kLine); }
 };
 
-// Floats kept from call to call.
+// Memory kept from call to call.
 class Scratch {
  public:
   float* take(int64_t count) {
@@ -54,27 +58,28 @@ class Scratch {
 };
 
 thread_local Scratch widened_scratch;   // rows of a as floats
+thread_local Scratch weight_scratch;    // rows of a quantised b as floats
 thread_local Scratch products_scratch;  // rows that an epilogue turns into rows of out
 
-// Everything but a_floats, which covers the rows in hand.
+// All fields but a_floats.
 GemmParams params_of(const GemmArgs& args) {
   GemmParams p{};
   p.a = args.a.data;
-  p.b = args.b.data;
+  p.b = args.b.values.data;
   p.bias = args.bias ? args.bias->data : nullptr;
   p.out = args.out.data;
   p.m = args.a.size(0);
-  p.n = args.b.size(0);
+  p.n = args.b.n();
   p.k = args.a.size(1);
   p.a_stride = args.a.stride(0);
-  p.b_stride = args.b.stride(0);
+  p.b_stride = args.b.values.stride(0);
   p.out_stride = args.out.stride(0);
   p.a_type = args.a.dtype;
-  p.b_type = args.b.dtype;
+  p.b_type = args.b.values.dtype;
   p.out_type = args.out.dtype;
-  if (p.k == 0) return p;  // no segment; a scale of no products changes nothing
-  p.b_scale = args.b_scale ? args.b_scale->as<float>() : nullptr;
-  p.num_segments = args.b_scale && args.b_scale->rank == 2 ? args.b_scale->size(1) : 1;
+  if (p.k == 0) return p;  // no segments: scales do not matter
+  p.b_scale = args.b.scale ? args.b.scale->as<float>() : nullptr;
+  p.num_segments = args.b.scale ? scale_layout(args.b).scales_per_row : 1;
   p.segment = p.k / p.num_segments;
   p.segment_stride = round_up(p.segment, kGemmPad);
   return p;
@@ -104,7 +109,7 @@ struct Kernels {
   void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols);
 };
 
-// Out of the rows of `p`; they are widened first, unless a_floats is a itself.
+// Computes all rows of `p`. They are converted to floats first, unless a_floats is a itself.
 void multiply_all(const GemmParams& p, const Kernels& kernels) {
   const bool widens = p.a_floats != p.a;
   const int threads = p.m * p.n * p.k <= kParallelProducts ? 1 : num_threads();
@@ -131,8 +136,36 @@ void multiply_all(const GemmParams& p, const Kernels& kernels) {
   });
 }
 
+// Whether the tiles read this weight as it is: dense, or i8 with scales that cut each row into
+// equal segments. Other quantised weights are dequantised first.
+bool is_read_in_place(const Weight& b) {
+  if (!b.is_quantized()) return true;
+  if (b.values.dtype != DType::i8 || b.k() == 0) return false;
+  const ScaleLayout scales = scale_layout(b);
+  return scales.rows_per_scale == 1 && scales.cols_per_scale * scales.scales_per_row == b.k();
+}
+
+void multiply_matrix(const GemmArgs& args, const Kernels& kernels);
+
+// Some rows of b at a time, as floats.
+void multiply_dequantized(const GemmArgs& args, const Kernels& kernels) {
+  const int64_t n = args.b.n(), k = args.b.k();
+  const int64_t rows_at_once = round_up(kFloatsAtOnce / std::max<int64_t>(1, k) + 1, kColStep);
+  float* floats = weight_scratch.take(std::min(n, rows_at_once) * k);
+  for (int64_t row = 0; row < n; row += rows_at_once) {
+    const int64_t end = std::min(n, row + rows_at_once);
+    dequantize_rows(args.b, row, end, floats);
+    GemmArgs part = args;
+    part.b = TensorView::contiguous(floats, DType::f32, {end - row, k});
+    if (args.bias) part.bias = args.bias->slice(0, row, end);
+    part.out = args.out.slice(1, row, end);
+    multiply_matrix(part, kernels);
+  }
+}
+
 // out = a . b^T + bias, rounded: one matrix, no epilogue.
 void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
+  if (!is_read_in_place(args.b)) return multiply_dequantized(args, kernels);
   GemmParams p = params_of(args);
   const int64_t m = p.m;
   if (m == 0 || p.n == 0) return;
@@ -157,9 +190,72 @@ void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
   }
 }
 
+// Whether out is more than the rounded sum of products and bias.
+bool has_epilogue(const GemmArgs& args) {
+  return args.activation.has_value() || args.residual.has_value() || args.out_scale.has_value();
+}
+
+// gated[i] = f(gate[i]) * up[i]; the row holds 8 values of gate, the same 8 of up, and so on.
+void gate_row(const float* row, int64_t num_cols, ActivateRow activate, float* gated) {
+  constexpr int64_t kRows = kGateUpRows;
+  for (int64_t i = 0; i < num_cols; i += kRows) {
+    for (int64_t j = 0; j < kRows; ++j) gated[i + j] = row[2 * i + j];
+  }
+  activate(gated, num_cols);
+  for (int64_t i = 0; i < num_cols; i += kRows) {
+    for (int64_t j = 0; j < kRows; ++j) gated[i + j] *= row[2 * i + kRows + j];
+  }
+}
+
+void add_residual(const TensorView& residual, int64_t row, int64_t num_cols, float* values) {
+  with_float_type(residual.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* from = residual.as<T>() + row * residual.stride(0);
+    for (int64_t i = 0; i < num_cols; ++i) values[i] += to_float(from[i]);
+  });
+}
+
+template <class Code>
+void store_codes(const float* values, int64_t num_cols, float factor, Code* out) {
+  for (int64_t i = 0; i < num_cols; ++i) out[i] = byte_code<Code>(values[i] * factor);
+}
+
+// Codes by the reciprocal of the scale, as quantize computes them.
+void store(const GemmArgs& args, int64_t row, int64_t num_cols, const float* values) {
+  const TensorView& out = args.out;
+  const int64_t at = row * out.stride(0);
+  const float factor = args.out_scale ? 1.0f / *args.out_scale->as<float>() : 1.0f;
+  switch (out.dtype) {
+    case DType::e4m3: return store_codes(values, num_cols, factor, out.as<E4m3>() + at);
+    case DType::i8: return store_codes(values, num_cols, factor, out.as<int8_t>() + at);
+    default:
+      with_float_type(out.dtype, [&](auto type) {
+        store_row(values, num_cols, out.as<decltype(type)>() + at);
+      });
+  }
+}
+
+// Turns `products`, [m, n] floats with the bias added, into out; they are used as scratch. Every
+// element is computed by itself, so a row has the same bits in any batch.
+void finish_rows(const GemmArgs& args, float* products) {
+  const int64_t n = args.b.n(), num_cols = args.out.size(1);
+  const ActivateRow activate = args.activation ? activate_row(*args.activation) : nullptr;
+  for_each_row(args.out.size(0), n, num_cols, [&](int64_t row, float* gated) {
+    float* values = products + row * n;
+    if (args.is_gated) {
+      gate_row(values, num_cols, activate, gated);
+      values = gated;
+    } else if (activate != nullptr) {
+      activate(values, num_cols);
+    }
+    if (args.residual) add_residual(*args.residual, row, num_cols, values);
+    store(args, row, num_cols, values);
+  });
+}
+
 // The same with an epilogue: some rows of products at a time, which stay in the last-level cache.
 void multiply_and_finish(const GemmArgs& args, const Kernels& kernels) {
-  const int64_t m = args.a.size(0), n = args.b.size(0);
+  const int64_t m = args.a.size(0), n = args.b.n();
   if (m == 0 || n == 0) return;
   const int64_t rows_at_once = round_up(kFloatsAtOnce / n + 1, kRowStep);
   float* products = products_scratch.take(std::min(m, rows_at_once) * n);
@@ -198,7 +294,7 @@ void gemm(const GemmArgs& args, SimdLevel level) {
   for (int64_t i = 0; i < args.a.size(0); ++i) {
     GemmArgs one = args;
     one.a = matrix_of(args.a, i);
-    one.b = matrix_of(args.b, i);
+    one.b.values = matrix_of(args.b.values, i);
     one.out = matrix_of(args.out, i);
     if (args.residual) one.residual = matrix_of(*args.residual, i);
     one_matrix(one, kernels);

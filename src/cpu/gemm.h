@@ -1,10 +1,11 @@
-// The matrix product on the CPU: the fallback, and the oracle the GPU rows are tested against.
-// Arguments have been checked by src/ops; every tensor is in CPU memory.
+// Matrix products on the CPU, dense and 2:4 sparse: the fallback, and the reference the GPU rows
+// are tested against. Arguments have been checked by src/ops; every tensor is in CPU memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "cpu/simd_dispatch.h"
 #include "tessera/ops/gemm.h"
+#include "tessera/ops/sparse.h"
 
 namespace tessera::cpu {
 
@@ -12,5 +13,10 @@ namespace tessera::cpu {
 // a row of out has the same bits whatever m and the number of threads are.
 void gemm(const GemmArgs& args);
 void gemm(const GemmArgs& args, SimdLevel level);
+
+void prune_2_4(const Prune24Args& args);
+void expand_2_4(const Expand24Args& args);
+// Expands the weight, then computes the dense product.
+void gemm_2_4(const Gemm24Args& args);
 
 }  // namespace tessera::cpu

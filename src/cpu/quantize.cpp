@@ -71,7 +71,7 @@ void find_tensor_scale(const QuantizeArgs& args, const Rows& x, const Scales& sc
   set_scale(scales, args.out.dtype, 0, all);
 }
 
-// One scale a column. A thread takes a strip of columns down all rows.
+// One scale per column. A thread takes a strip of columns down all rows.
 template <class T>
 void find_column_scales(const QuantizeArgs& args, const Rows& x, const Scales& scales) {
   constexpr int64_t kStrip = 64;
@@ -216,6 +216,19 @@ void dequantize(const DequantizeArgs& args) {
       decode_row(scales, row, x.num_cols, values);
       store_row(values, x.num_cols, args.out.as<T>() + row * out.row_stride);
     });
+  });
+}
+
+void dequantize_rows(const Weight& weight, int64_t begin, int64_t end, float* out) {
+  const int64_t k = weight.k(), stride = weight.values.stride(0);
+  const bool is_signed = !weight.zero_point.has_value();
+  const Scales scales{scale_layout(weight), weight.scale->as<float>(),
+                      is_signed ? nullptr : weight.zero_point->as<int32_t>(),
+                      weight.scale->num_elements()};
+  parallel_for(end - begin, k, [&](int64_t i) {
+    const int64_t row = begin + i;
+    load_codes(weight.values, row * stride, k, is_signed, out + i * k);
+    decode_row(scales, row, k, out + i * k);
   });
 }
 

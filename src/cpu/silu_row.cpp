@@ -1,8 +1,8 @@
 // SiLU of a row of floats, compiled for each instruction set.
 // SPDX-License-Identifier: MIT
-#include "cpu/silu_row.h"
-
 #include <cstring>
+
+#include "cpu/activation_row.h"
 
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -21,8 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr hn::ScalableTag<float> kFloats;
 using Vector = hn::Vec<decltype(kFloats)>;
 
-// The exponential of a negative number cannot overflow, so the tail keeps its relative accuracy as
-// far as floats reach.
+// The exponential of a negative number cannot overflow, so small results keep their relative
+// accuracy.
 HWY_INLINE Vector silu(Vector x) {
   const Vector t = hn::Exp(kFloats, hn::Neg(hn::Abs(x)));
   const Vector top = hn::IfThenElse(hn::Lt(x, hn::Zero(kFloats)), hn::Mul(x, t), x);

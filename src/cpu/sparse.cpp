@@ -1,7 +1,5 @@
-// Pruning by bits: both 16-bit types order their magnitudes as their bits without the sign do.
-// SPDX-License-Identifier: MIT
-#include "cpu/sparse.h"
-
+// 2:4 sparse weights on the CPU. Pruning compares bits: for both 16-bit types, magnitudes are in
+// the order of the bits without the sign. SPDX-License-Identifier: MIT
 #include <cstring>
 
 #include "cpu/gemm.h"

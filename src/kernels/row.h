@@ -3,6 +3,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
+#include <concepts>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,16 +13,62 @@
 #include "core/library.h"
 #include "tessera/core/context.h"
 #include "tessera/core/dtype.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera {
 
-// The element types a compiled kernel is for; key_of(args) makes the same for a call.
+// The types a compiled kernel is for; key_of(args) makes the same for a call.
 struct RowKey {
   DType in;
   DType out;
+  DType weight;     // of a matrix product's b, where it may differ from `in`
+  Packing packing;  // of that b
 
+  constexpr RowKey(DType in_, DType out_) : RowKey(in_, out_, in_) {}
+  constexpr RowKey(DType in_, DType out_, DType weight_, Packing packing_ = Packing::rows)
+      : in(in_), out(out_), weight(weight_), packing(packing_) {}
   bool operator==(const RowKey&) const = default;
 };
+
+// A short text that is built at compile time: label_of("d", 128) is "d128".
+struct Label {
+  std::array<char, 40> text{};
+  size_t size = 0;
+
+  constexpr Label() = default;
+  constexpr Label(std::string_view from) { add(from); }
+  constexpr Label(const char* from) { add(from); }
+  constexpr void add(std::string_view part) {
+    for (const char c : part) text.at(size++) = c;  // too long: no constant, so it does not compile
+  }
+  constexpr void add(std::integral auto number) {
+    if (number >= 10) add(number / 10);
+    text.at(size++) = static_cast<char>('0' + number % 10);
+  }
+  constexpr void add(DType type) { add(name(type)); }
+  constexpr bool empty() const { return size == 0; }
+  constexpr operator std::string_view() const { return {text.data(), size}; }
+};
+template <class... Parts>
+constexpr Label label_of(const Parts&... parts) {
+  Label label;
+  (label.add(parts), ...);
+  return label;
+}
+
+// The types of a row as they stand in its name: "bf16", "bf16_e4m3"; a weight of another type than
+// `in` is marked: "bf16_wi4".
+constexpr Label types_of(RowKey key) {
+  Label label = label_of(key.in);
+  if (key.weight != key.in) label.add("_w"), label.add(key.weight);
+  if (key.out != key.in) label.add("_"), label.add(key.out);
+  if (key.packing != Packing::rows) label.add("_"), label.add(name(key.packing));
+  return label;
+}
+
+// Rewrites a weight in Packing::rows into the packing of `packed`, whose tensors have the same
+// shapes and types.
+using PackWeight = void (*)(const Weight& rows, const Weight& packed, const Context& ctx);
 
 template <class Args>
 struct Row {
@@ -27,20 +76,18 @@ struct Row {
   Library library;
   RowKey key;
   void (*launch)(const Args&, const Context&);
-  std::string_view label = {};             // stands for the dtypes in the name, where given
+  Label label = {};                        // stands for the types in the name, where given
   bool (*accepts)(const Args&) = nullptr;  // a condition beyond the key; null: none
   bool is_batch_invariant = true;
   bool (*yields)(const Args&) = nullptr;  // where a vendor's row, if there is one, is faster
+  PackWeight pack = nullptr;              // given exactly where key.packing is not `rows`
 
   // "rms_norm_bf16_e4m3", "rms_norm_sm90_bf16".
   std::string name() const {
     std::string text(op);
     if (library == Library::sm90) text += "_sm90";
     text += '_';
-    if (!label.empty()) return text += label;
-    text += tessera::name(key.in);
-    if (key.out != key.in) (text += '_') += tessera::name(key.out);
-    return text;
+    return text += std::string_view(label.empty() ? types_of(key) : label);
   }
   bool takes(const Args& args, RowKey args_key) const {
     return key == args_key && (accepts == nullptr || accepts(args));

@@ -83,8 +83,9 @@ Linear Linear::over(const TensorView& weight, int64_t begin, int64_t end) {
 }
 
 GemmArgs Linear::args(const TensorView& x, const TensorView& out, const Epilogue& epilogue) const {
-  GemmArgs args{.a = x, .b = weight_.values, .out = out, .is_b_static = true};
-  if (weight_.scale.rank > 0) args.b_scale = weight_.scale;
+  GemmArgs args{
+      .a = x, .b = tessera::Weight{.values = weight_.values, .is_static = true}, .out = out};
+  if (weight_.scale.rank > 0) args.b.scale = weight_.scale;
   if (bias_.rank > 0) args.bias = bias_;
   args.activation = epilogue.gate;
   args.is_gated = epilogue.gate.has_value();

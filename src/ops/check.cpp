@@ -122,6 +122,17 @@ void expect_shape_of(const Named& tensor, const Named& other) {
               to_string(other.view), "; they must have one shape"));
 }
 
+void expect_zero_point(const Named& codes, bool has_zero_point) {
+  const DType type = codes.view.dtype;
+  if (type == DType::u8 && !has_zero_point) {
+    fail(concat(codes.what, " is u8 and there is no zero_point; give one, or use i8"));
+  }
+  if (type != DType::u8 && type != DType::i4 && has_zero_point) {
+    fail(concat(codes.what, " is ", name(type),
+                " and there is a zero_point; only u8 and i4 take one: leave it out"));
+  }
+}
+
 void expect_contiguous(const Named& tensor) {
   if (tensor.view.is_contiguous()) return;
   fail(concat(tensor.what, " is ", to_string(tensor.view),

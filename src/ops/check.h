@@ -27,10 +27,16 @@ struct DTypeSet {
   constexpr DTypeSet(std::initializer_list<DType> types) {
     for (DType type : types) bits |= 1u << static_cast<int>(type);
   }
+  constexpr DTypeSet with(DType type) const {
+    DTypeSet more = *this;
+    more.bits |= 1u << static_cast<int>(type);
+    return more;
+  }
   constexpr bool has(DType type) const { return (bits >> static_cast<int>(type) & 1u) != 0; }
 };
 
 inline constexpr DTypeSet kFloats = {DType::f32, DType::f16, DType::bf16};
+inline constexpr DTypeSet kCodes = {DType::i8, DType::u8, DType::i4, DType::e4m3, DType::e5m2};
 inline constexpr DTypeSet kIndices = {DType::i32, DType::i64};
 inline constexpr DTypeSet kWholeBytes = {DType::f32,  DType::f16,  DType::bf16,
                                          DType::e4m3, DType::e5m2, DType::i8,
@@ -45,6 +51,8 @@ void expect_rank(const Named& tensor, int rank);
 void expect_dtype_of(const Named& tensor, const Named& other);
 void expect_shape_of(const Named& tensor, const Named& other);
 void expect_contiguous(const Named& tensor);
+// u8 codes need a zero point, i8 and FP8 have none, and i4 may have one.
+void expect_zero_point(const Named& codes, bool has_zero_point);
 // Contiguous, with one element for each of `count`, in any shape: "[rows]" may come as [batch,
 // seq].
 void expect_one_each(const Named& tensor, int64_t count, std::string_view of_what);

@@ -19,8 +19,11 @@ namespace {
 constexpr size_t kMaxListed = 6;
 
 std::string describe(RowKey key) {
-  if (key.in == key.out) return std::string(name(key.in));
-  return concat(name(key.in), " to ", name(key.out));
+  std::string text(name(key.in));
+  if (key.weight != key.in) text += concat(" by ", name(key.weight));
+  if (key.packing != Packing::rows) text += concat(" in packing '", name(key.packing), "'");
+  if (key.out != key.in || key.weight != key.in) text += concat(" to ", name(key.out));
+  return text;
 }
 
 std::string names(std::span<const RowOption> rows) {
@@ -35,12 +38,13 @@ std::string names(std::span<const RowOption> rows) {
 // Rows sharing more with the key come first; among equals the table's order stands.
 std::string nearest(std::span<const RowOption> rows, RowKey key) {
   const auto shared = [key](const RowOption& row) {
-    return int{row.key.in == key.in} + int{row.key.out == key.out};
+    return int{row.key.in == key.in} + int{row.key.out == key.out} +
+           int{row.key.weight == key.weight};
   };
   std::vector<RowOption> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](const RowOption& a, const RowOption& b) { return shared(a) > shared(b); });
-  sorted.resize(std::min(sorted.size(), kMaxListed));
+  if (sorted.size() > kMaxListed) sorted.erase(sorted.begin() + kMaxListed, sorted.end());
   return names(sorted);
 }
 

@@ -8,11 +8,15 @@
 #include "ops/check.h"
 #include "ops/dispatch.h"
 #include "ops/registry.h"
+#include "ops/weight.h"
 
 namespace tessera {
 namespace {
 
 using namespace ops;
+
+constexpr std::string_view kScaleOfB = "gemm: b_scale";
+constexpr std::string_view kZeroPointOfB = "gemm: b_zero_point";
 
 // Matrices in the last two axes, their rows contiguous; a third axis before them counts matrices.
 void expect_matrices(const Named& tensor) {
@@ -32,36 +36,10 @@ void expect_matrices(const Named& tensor) {
   }
 }
 
-// One scale for each row of b, or for each of equal groups along it.
-void check_scale(const GemmArgs& args, const Named& a) {
-  const bool has_codes = args.b.dtype == DType::i8;
-  if (args.b_scale.has_value() != has_codes) {
-    fail(concat("gemm: b is ", to_string(args.b),
-                has_codes ? " and has no b_scale; codes need one scale for each row or group"
-                          : " and b_scale is given; scales are for a b of i8: leave them out"));
-  }
-  if (!has_codes) return;
-  if (args.b.rank != 2 || !args.b.device.is_cpu()) {
-    fail(concat("gemm: b is ", to_string(args.b),
-                "; a b of codes must have two axes and be on the CPU: dequantize it"));
-  }
-  const Named scale{"gemm: b_scale", *args.b_scale};
-  expect_tensor(scale, {DType::f32}, a);
-  expect_contiguous(scale);
-  const TensorView& view = scale.view;
-  const int64_t k = args.b.size(1);
-  const bool is_per_row = view.rank == 1 && view.size(0) == args.b.size(0);
-  const bool is_per_group = view.rank == 2 && view.size(0) == args.b.size(0) &&
-                            (k == 0 || (view.size(1) > 0 && k % view.size(1) == 0));
-  if (is_per_row || is_per_group) return;
-  fail(concat("gemm: b_scale is ", to_string(view), " and b is ", to_string(args.b),
-              "; its shape must be [n], or [n, groups] with groups that divide k"));
-}
-
 void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
   expect_tensor(a, kFloats);
   expect_matrices(a);
-  expect_tensor(b, {a.view.dtype, DType::i8}, a);
+  expect_tensor(b, kCodes.with(a.view.dtype), a);
   if (a.view.rank == 2) expect_rank(b, 2);
   expect_matrices(b);
   if (a.view.size(-1) != b.view.size(-1)) {
@@ -72,7 +50,11 @@ void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
     fail(concat("gemm: a is ", to_string(a.view), " and b is ", to_string(b.view),
                 "; b must have as many matrices as a, or be one [n, k] for all"));
   }
-  check_scale(args, a);
+  expect_weight(args.b, b, kScaleOfB, kZeroPointOfB);
+  if (args.b.packing != Packing::rows && a.view.device.is_cpu()) {
+    fail(concat("gemm: b is packed as '", name(args.b.packing),
+                "' for a GPU; on the cpu it must be in rows, as it was before pack_weight"));
+  }
 }
 
 void check_activation(const GemmArgs& args) {
@@ -81,8 +63,8 @@ void check_activation(const GemmArgs& args) {
   if (!args.is_gated) return;
   expects(args.activation.has_value(),
           "gemm: is_gated is set and activation is not; say which function the gate passes");
-  if (args.b.size(-2) % (2 * kGateUpRows) == 0) return;
-  fail(concat("gemm: b is ", to_string(args.b),
+  if (args.b.n() % (2 * kGateUpRows) == 0) return;
+  fail(concat("gemm: b is ", to_string(args.b.values),
               " and is_gated is set; its n must be a multiple of ", 2 * kGateUpRows,
               ": make it with pack_gate_up"));
 }
@@ -90,7 +72,7 @@ void check_activation(const GemmArgs& args) {
 void check_shape_of_out(const GemmArgs& args, const Named& out) {
   expect_matrices(out);
   const int64_t m = args.a.size(-2);
-  const int64_t num_cols = args.is_gated ? args.b.size(-2) / 2 : args.b.size(-2);
+  const int64_t num_cols = args.is_gated ? args.b.n() / 2 : args.b.n();
   const bool has_batch = args.a.rank == 3;
   const TensorView& view = out.view;
   if (view.rank == args.a.rank && view.size(-2) == m && view.size(-1) == num_cols &&
@@ -119,7 +101,7 @@ void check_out_scale(const GemmArgs& args, const Named& a, const Named& out) {
 
 void check_gemm(const GemmArgs& args) {
   const Named a{"gemm: a", args.a};
-  const Named b{"gemm: b", args.b};
+  const Named b{"gemm: b", args.b.values};
   const Named out{"gemm: out", args.out};
   check_factors(args, a, b);
   check_activation(args);
@@ -129,13 +111,14 @@ void check_gemm(const GemmArgs& args) {
   expect_writable(out);
   expect_apart(out, a);
   expect_apart(out, b);
-  if (args.b_scale) expect_apart(out, {"gemm: b_scale", *args.b_scale});
+  if (args.b.scale) expect_apart(out, {kScaleOfB, *args.b.scale});
+  if (args.b.zero_point) expect_apart(out, {kZeroPointOfB, *args.b.zero_point});
   if (args.bias) {
     const Named bias{"gemm: bias", *args.bias};
     expect_tensor(bias, kFloats, a);
     expect_dtype_of(bias, a);
     expect_rank(bias, 1);
-    expect_one_each(bias, args.b.size(-2), "row of b");
+    expect_one_each(bias, args.b.n(), "row of b");
     expect_apart(out, bias);
   }
   if (args.residual) {
@@ -170,6 +153,33 @@ std::string ops::served_row(const GemmArgs& args, const Context& ctx) {
 
 bool supports(const GemmArgs& args, const Context& ctx) {
   return is_supported(gemm_op(), args, args.a.device, ctx);
+}
+
+Packing preferred_packing(const GemmArgs& args, const Context& ctx) {
+  check_gemm(args);
+  if (args.a.device.is_cpu()) return Packing::rows;
+  return ops::preferred_packing(gemm_op(), args, target_of(gemm_op(), args.a.device), ctx);
+}
+
+void pack_weight(const PackWeightArgs& args, const Context& ctx) {
+  const Named weight{"pack_weight: weight", args.weight.values};
+  const Named out{"pack_weight: out", args.out.values};
+  expect_tensor(weight, kCodes);
+  expect_weight(args.weight, weight, "pack_weight: scale", "pack_weight: zero_point");
+  expect_tensor(out, kCodes, weight);
+  expect_dtype_of(out, weight);
+  expect_shape_of(out, weight);
+  expect_weight(args.out, out, "pack_weight: scale of out", "pack_weight: zero_point of out");
+  expect_apart(out, weight);
+  const Target target = target_of(gemm_op(), args.out.values.device);
+  const PackWeight pack = find_pack(gemm_op(), args.out, target);
+  if (pack == nullptr || args.weight.packing != Packing::rows) {
+    fail(concat("pack_weight: no row packs ", name(args.weight.values.dtype), " from '",
+                name(args.weight.packing), "' to '", name(args.out.packing), "' on ",
+                to_string(target.device), "; ask preferred_packing"));
+  }
+  const DeviceGuard guard(target.device);
+  pack(args.weight, args.out, ctx);
 }
 
 }  // namespace tessera

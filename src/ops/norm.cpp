@@ -5,10 +5,7 @@
 #include <cmath>
 
 #include "core/text.h"
-#include "cpu/elementwise.h"
-#include "kernels/elementwise/rows.h"
-#include "ops/check.h"
-#include "ops/dispatch.h"
+#include "ops/elementwise.h"
 
 namespace tessera {
 namespace {
@@ -101,16 +98,14 @@ void check_layer_norm(const LayerNormArgs& args) {
 }
 
 const Op<RmsNormArgs>& rms_norm_op() {
-  static const Op<RmsNormArgs> op{"rms_norm", &check_rms_norm, &cpu::rms_norm,
-                                  kernels::elementwise_rows_sm90().rms_norm,
-                                  kernels::elementwise_rows().rms_norm};
+  static const auto op = elementwise_op("rms_norm", &check_rms_norm, &cpu::rms_norm,
+                                        &kernels::ElementwiseRows::rms_norm);
   return op;
 }
 
 const Op<LayerNormArgs>& layer_norm_op() {
-  static const Op<LayerNormArgs> op{"layer_norm", &check_layer_norm, &cpu::layer_norm,
-                                    kernels::elementwise_rows_sm90().layer_norm,
-                                    kernels::elementwise_rows().layer_norm};
+  static const auto op = elementwise_op("layer_norm", &check_layer_norm, &cpu::layer_norm,
+                                        &kernels::ElementwiseRows::layer_norm);
   return op;
 }
 

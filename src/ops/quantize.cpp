@@ -3,29 +3,12 @@
 #include "tessera/ops/quantize.h"
 
 #include "core/text.h"
-#include "cpu/elementwise.h"
-#include "kernels/elementwise/rows.h"
-#include "ops/check.h"
-#include "ops/dispatch.h"
+#include "ops/elementwise.h"
 
 namespace tessera {
 namespace {
 
 using namespace ops;
-
-constexpr DTypeSet kCodes = {DType::i8, DType::u8, DType::i4, DType::e4m3, DType::e5m2};
-
-// u8 codes are meaningless without a zero point; i8 and FP8 have none; i4 may have one.
-void check_zero_point(const Named& codes, bool has_zero_point) {
-  const DType type = codes.view.dtype;
-  if (type == DType::u8 && !has_zero_point) {
-    fail(concat(codes.what, " is u8 and there is no zero_point; give one, or use i8"));
-  }
-  if (type != DType::u8 && type != DType::i4 && has_zero_point) {
-    fail(concat(codes.what, " is ", name(type),
-                " and there is a zero_point; only u8 and i4 take one: leave it out"));
-  }
-}
 
 // Two i4 codes share a byte and so must share a scale, unless each column has its own.
 void check_pairs(const Named& codes, const ScaleLayout& layout) {
@@ -57,7 +40,7 @@ void check_parts(const Parts& parts, const Named& codes,
   expect_apart(parts.out, parts.x);
   expect_tensor(parts.scale, {DType::f32}, parts.x);
   expect_contiguous(parts.scale);
-  check_zero_point(codes, zero_point.has_value());
+  expect_zero_point(codes, zero_point.has_value());
   check_pairs(codes, scale_layout(parts.x.view, parts.scale.view));
   if (!zero_point) return;
   const Named zero{parts.zero_point, *zero_point};
@@ -85,16 +68,14 @@ void check_dequantize(const DequantizeArgs& args) {
 }
 
 const Op<QuantizeArgs>& quantize_op() {
-  static const Op<QuantizeArgs> op{"quantize", &check_quantize, &cpu::quantize,
-                                   kernels::elementwise_rows_sm90().quantize,
-                                   kernels::elementwise_rows().quantize};
+  static const auto op = elementwise_op("quantize", &check_quantize, &cpu::quantize,
+                                        &kernels::ElementwiseRows::quantize);
   return op;
 }
 
 const Op<DequantizeArgs>& dequantize_op() {
-  static const Op<DequantizeArgs> op{"dequantize", &check_dequantize, &cpu::dequantize,
-                                     kernels::elementwise_rows_sm90().dequantize,
-                                     kernels::elementwise_rows().dequantize};
+  static const auto op = elementwise_op("dequantize", &check_dequantize, &cpu::dequantize,
+                                        &kernels::ElementwiseRows::dequantize);
   return op;
 }
 

@@ -5,7 +5,6 @@
 #include "kernels/attention/rows.h"
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
-#include "kernels/gemm/sparse/rows.h"
 #include "kernels/kv/rows.h"
 #include "ops/attention_rows.h"
 

@@ -3,8 +3,8 @@
 #include "tessera/ops/sparse.h"
 
 #include "core/text.h"
-#include "cpu/sparse.h"
-#include "kernels/gemm/sparse/rows.h"
+#include "cpu/gemm.h"
+#include "kernels/gemm/rows.h"
 #include "ops/check.h"
 #include "ops/dispatch.h"
 

@@ -28,10 +28,10 @@ struct Reference {
 };
 
 Reference reference(const GemmArgs& args) {
-  const Values a = values_of(args.a), b = values_of(args.b);
+  const Values a = values_of(args.a), b = values_of(args.b.values);
   const Values bias = args.bias ? values_of(*args.bias) : Values();
   const Values residual = args.residual ? values_of(*args.residual) : Values();
-  const size_t m = static_cast<size_t>(args.a.size(0)), n = static_cast<size_t>(args.b.size(0));
+  const size_t m = static_cast<size_t>(args.a.size(0)), n = static_cast<size_t>(args.b.n());
   const size_t k = static_cast<size_t>(args.a.size(1));
   const size_t num_cols = args.is_gated ? n / 2 : n;
   const auto sum_of = [&](size_t i, size_t j, double& error) {

@@ -21,9 +21,9 @@ std::ostream& operator<<(std::ostream& out, const Mnk& shape) {
 
 // b as the values it stands for.
 Values weight_of(const GemmArgs& args) {
-  Values b = values_of(args.b);
-  if (!args.b_scale) return b;
-  const Values scale = values_of(*args.b_scale);
+  Values b = values_of(args.b.values);
+  if (!args.b.scale) return b;
+  const Values scale = values_of(*args.b.scale);
   const size_t per_scale = b.size() / std::max<size_t>(1, scale.size());
   for (size_t i = 0; i < b.size(); ++i) b[i] *= scale[i / per_scale];
   return b;
@@ -37,7 +37,7 @@ struct Reference {
 Reference reference(const GemmArgs& args) {
   const Values a = values_of(args.a), b = weight_of(args);
   const Values bias = args.bias ? values_of(*args.bias) : Values();
-  const size_t m = static_cast<size_t>(args.a.size(0)), n = static_cast<size_t>(args.b.size(0));
+  const size_t m = static_cast<size_t>(args.a.size(0)), n = static_cast<size_t>(args.b.n());
   const size_t k = static_cast<size_t>(args.a.size(1));
   Reference result;
   for (size_t i = 0; i < m; ++i) {
@@ -131,7 +131,7 @@ TEST_P(CpuGemm, IsExactOnInt8CodesAndScalesThatArePowersOfTwo) {
       fill_integers(bias, 3, -100, 100);
       std::mt19937_64 random(4);
       fill(scale, [&] { return std::ldexp(1.0, static_cast<int>(random() % 4) - 2); });
-      expect_exact({.a = a, .b = b, .b_scale = scale, .bias = bias, .out = out});
+      expect_exact({.a = a, .b = Weight{.values = b, .scale = scale}, .bias = bias, .out = out});
     }
   }
 }
@@ -140,7 +140,7 @@ TEST_P(CpuGemm, TakesTheLowestCode) {
   const Tensor a = tensor_of(type(), {1, 2}, {1.0, 2.0});
   const Tensor b = tensor_of(DType::i8, {1, 2}, {-128.0, 127.0});
   const Tensor scale = tensor_of(DType::f32, {1}, {0.5}), out(DType::f32, {1, 1});
-  run({.a = a, .b = b, .b_scale = scale, .out = out});
+  run({.a = a, .b = Weight{.values = b, .scale = scale}, .out = out});
   EXPECT_EQ(values_of(out)[0], 63.0);
 }
 
@@ -169,8 +169,8 @@ TEST_P(CpuGemm, IsCloseOnNormalDataWithInt8Codes) {
     std::mt19937_64 random(3);
     std::uniform_real_distribution<double> uniform(0.001, 0.02);
     fill(scale, [&] { return uniform(random); });
-    expect_close({.a = a, .b = b, .b_scale = scale, .out = out});
-    expect_close({.a = a, .b = b, .b_scale = scale, .out = wide});
+    expect_close({.a = a, .b = Weight{.values = b, .scale = scale}, .out = out});
+    expect_close({.a = a, .b = Weight{.values = b, .scale = scale}, .out = wide});
   }
 }
 
@@ -178,7 +178,7 @@ TEST_P(CpuGemm, IsCloseOnNormalDataWithInt8Codes) {
 class CpuGemmRow : public CpuGemm {
  protected:
   static void expect_rows_stand_alone(const GemmArgs& args) {
-    const int64_t m = args.a.size(0), n = args.b.size(0);
+    const int64_t m = args.a.size(0), n = args.b.n();
     const Threads one(1);
     run(args);
     for (int count : {1, 2, 5}) {
@@ -222,7 +222,7 @@ TEST_P(CpuGemmRow, HasTheSameBitsAloneAndInAnyBatchWithInt8Codes) {
     SCOPED_TRACE(groups);
     Tensor scale(DType::f32, {kShape.n, groups});
     fill_normal(scale, 3);
-    expect_rows_stand_alone({.a = a, .b = b, .b_scale = scale, .out = out});
+    expect_rows_stand_alone({.a = a, .b = Weight{.values = b, .scale = scale}, .out = out});
   }
 }
 
@@ -243,8 +243,8 @@ TEST_P(CpuGemm, TakesRowsWithStrideZeroAndBackwards) {
   args.a.shape[0] = 300;
   args.a.strides[0] = 0;
   const size_t row_bytes = static_cast<size_t>(storage_bytes(type(), 32));
-  args.b.data = b.view().as<char>() + 5 * row_bytes;
-  args.b.strides[0] = -32;
+  args.b.values.data = b.view().as<char>() + 5 * row_bytes;
+  args.b.values.strides[0] = -32;
   expect_exact(args);
 }
 
@@ -277,7 +277,7 @@ TEST_P(CpuGemm, AnInfinityStaysInItsGroup) {
   fill(b, [] { return 2.0; });
   fill(scale, [] { return 0.5; });
   store_from_float(a, Index{1, 10}, std::numeric_limits<float>::infinity());
-  run({.a = a, .b = b, .b_scale = scale, .out = out});
+  run({.a = a, .b = Weight{.values = b, .scale = scale}, .out = out});
   EXPECT_TRUE(all_equal(values_of(out.view().slice(0, 0, 1)), Values(5, 30.0)));
   EXPECT_TRUE(all_equal(values_of(out.view().slice(0, 1, 2)), Values(5, kInfinity)));
 }
@@ -287,7 +287,7 @@ TEST_P(CpuGemm, OverNoKItGivesTheBias) {
   Tensor scale = tensor_of(DType::f32, {5}, {kInfinity});
   fill_integers(bias, 1, -9, 9);
   fill(out, [] { return 77.0; });
-  expect_exact({.a = a, .b = b, .b_scale = scale, .bias = bias, .out = out});
+  expect_exact({.a = a, .b = Weight{.values = b, .scale = scale}, .bias = bias, .out = out});
 }
 
 // The scratch of one call is the next one's too: a short call after a long one, and long again.

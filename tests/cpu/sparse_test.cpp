@@ -1,7 +1,5 @@
 // Pruning to 2:4: which elements stay, where the metadata puts them, and the way back.
 // SPDX-License-Identifier: MIT
-#include "cpu/sparse.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>

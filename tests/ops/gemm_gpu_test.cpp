@@ -101,7 +101,7 @@ class GemmOnGpu : public GpuTest, public ::testing::WithParamInterface<Param> {
 
   // out, on the host.
   static Tensor run(GemmArgs args, DType out_type, const Context& ctx = kInvariant) {
-    const int64_t num_cols = args.is_gated ? args.b.size(0) / 2 : args.b.size(0);
+    const int64_t num_cols = args.is_gated ? args.b.n() / 2 : args.b.n();
     const Tensor out = poisoned(out_type, {args.a.size(0), num_cols}, cuda_device());
     args.out = out;
     gemm(args, ctx);

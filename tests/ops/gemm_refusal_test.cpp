@@ -16,7 +16,7 @@ class RefusedGemm : public ::testing::Test {
   Tensor codes{DType::i8, {8, 16}}, scale{DType::f32, {8}}, group_scale{DType::f32, {8, 4}};
   Tensor bias{DType::bf16, {8}};
   GemmArgs good{.a = a, .b = b, .bias = bias, .out = out};
-  GemmArgs good_codes{.a = a, .b = codes, .b_scale = scale, .out = out};
+  GemmArgs good_codes{.a = a, .b = Weight{.values = codes, .scale = scale}, .out = out};
 
   ::testing::AssertionResult refused_with(const std::function<void(GemmArgs&)>& change,
                                           std::initializer_list<std::string_view> words) {
@@ -42,7 +42,7 @@ TEST_F(RefusedGemm, TheUnchangedCallsAreTaken) {
   EXPECT_NO_THROW(gemm(good));
   EXPECT_TRUE(supports(good_codes));
   EXPECT_NO_THROW(gemm(good_codes));
-  good_codes.b_scale = group_scale;
+  good_codes.b.scale = group_scale;
   EXPECT_NO_THROW(gemm(good_codes));
   const Tensor wide(DType::f32, {4, 8});
   good.out = wide;
@@ -52,14 +52,14 @@ TEST_F(RefusedGemm, TheUnchangedCallsAreTaken) {
 TEST_F(RefusedGemm, WrongTypes) {
   EXPECT_TRUE(refused_with([&](auto& g) { g.a.dtype = DType::i8; },
                            {"gemm: a is i8[4, 16]", "f32, f16, bf16"}));
-  EXPECT_TRUE(refused_with([&](auto& g) { g.b.dtype = DType::f16; },
-                           {"gemm: b is f16[8, 16]", "one of bf16, i8"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b.values.dtype = DType::f16; },
+                           {"gemm: b is f16[8, 16]", "one of bf16, e4m3, e5m2, i8, u8, i4"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.out.dtype = DType::f16; },
                            {"gemm: out is f16[4, 8]", "one of f32, bf16, e4m3, i8"}));
   const Tensor wide(DType::f32, {8});
   EXPECT_TRUE(refused_with([&](auto& g) { g.bias = wide; },
                            {"gemm: bias is f32", "a is bf16", "one type"}));
-  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b_scale->dtype = DType::i32; },
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale->dtype = DType::i32; },
                                  {"gemm: b_scale is i32[8]", "one of f32"}));
 }
 
@@ -97,7 +97,7 @@ TEST_F(RefusedGemm, WrongShapes) {
 TEST_F(RefusedGemm, RowsThatAreNotContiguous) {
   EXPECT_TRUE(refused_with([&](auto& g) { g.a = with_stride(g.a, 1, 2); },
                            {"gemm: a", "strides [16, 2]", "contiguous"}));
-  EXPECT_TRUE(refused_with([&](auto& g) { g.b = with_stride(g.b, 1, 2); },
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b = with_stride(g.b.values, 1, 2); },
                            {"gemm: b", "strides [16, 2]", "contiguous"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.out = with_stride(g.out, 1, 2); },
                            {"gemm: out", "strides [8, 2]", "contiguous"}));
@@ -105,38 +105,74 @@ TEST_F(RefusedGemm, RowsThatAreNotContiguous) {
                            {"gemm: out", "written", "axis 0 may not have stride 0"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.bias = with_stride(*g.bias, 0, 2); },
                            {"gemm: bias", "strides [2]", "contiguous"}));
-  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b_scale = with_stride(*g.b_scale, 0, 2); },
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale = with_stride(*g.b.scale, 0, 2); },
                                  {"gemm: b_scale", "strides [2]", "contiguous"}));
 }
 
 TEST_F(RefusedGemm, ScalesThatDoNotFitTheWeight) {
-  EXPECT_TRUE(refused_with([&](auto& g) { g.b_scale = scale; },
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b.scale = scale; },
                            {"gemm: b is bf16[8, 16]", "b_scale is given", "leave them out"}));
-  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b_scale.reset(); },
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale.reset(); },
                                  {"gemm: b is i8[8, 16]", "no b_scale", "row or group"}));
   for (const Tensor& wrong : {std::cref(a), std::cref(b)}) {
-    EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b_scale = wrong.view(); },
+    EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale = wrong.view(); },
                                    {"gemm: b_scale is bf16", "one of f32"}));
   }
   const Tensor short_scale(DType::f32, {7}), uneven(DType::f32, {8, 3}), none(DType::f32, {8, 0});
   const Tensor cube(DType::f32, {8, 2, 2});
   for (const Tensor* wrong : {&short_scale, &uneven, &none, &cube}) {
-    EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b_scale = *wrong; },
+    EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale = *wrong; },
                                    {to_string(wrong->view()), "b is i8[8, 16]", "divide k"}));
   }
 }
 
+TEST_F(RefusedGemm, ZeroPointsGroupsAndPackingsThatDoNotFitTheWeight) {
+  const Tensor zero(DType::i32, {8}), other(DType::i32, {8, 4});
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.zero_point = zero; },
+                                 {"gemm: b is i8", "only u8 and i4 take one"}));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.values.dtype = DType::u8; },
+                                 {"gemm: b is u8", "no zero_point"}));
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        g.b.values.dtype = DType::u8;
+        g.b.zero_point = other;
+      },
+      {"gemm: b_zero_point is i32[8, 4]", "gemm: b_scale is f32[8]", "one shape"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b.zero_point = zero; }, {"neither zero points"}));
+  const Tensor nibbles(DType::i4, {8, 12}), thirds(DType::f32, {8, 4}), a12(DType::bf16, {4, 12});
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        g.a = a12;
+        g.b = Weight{.values = nibbles, .scale = thirds};
+      },
+      {"gemm: b is i4[8, 12] on cpu in groups of 3", "must be even"}));
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        g.b.scale = group_scale;
+        g.b.group = 3;
+      },
+      {"gemm: b_scale is f32[8, 4]", "k / group of them"}));
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        g.b.scale = group_scale;
+        g.b.rows_per_scale = 4;
+      },
+      {"gemm: b_scale is f32[8, 4]", "[n / 4, groups]"}));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.packing = static_cast<Packing>(9); },
+                                 {"gemm: b is packed", "on the cpu it must be in rows"}));
+}
+
 TEST_F(RefusedGemm, MixedDevicesAndMissingMemory) {
-  EXPECT_TRUE(refused_with([&](auto& g) { g.b = on_gpu(g.b); },
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b = on_gpu(g.b.values); },
                            {"gemm: b is on cuda:3", "a on cpu", "one device"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.out = on_gpu(g.out); }, {"gemm: out is on cuda:3"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.bias = on_gpu(*g.bias); }, {"gemm: bias is on"}));
-  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b_scale = on_gpu(*g.b_scale); },
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale = on_gpu(*g.b.scale); },
                                  {"gemm: b_scale is on cuda:3"}));
-  EXPECT_TRUE(refused_with([&](auto& g) { g.b.data = nullptr; }, {"gemm: b", "null"}));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b.values.data = nullptr; }, {"gemm: b", "null"}));
   EXPECT_TRUE(refused_with(
       [&](auto& g) {
-        for (TensorView* view : {&g.a, &g.b, &g.out, &*g.bias}) *view = on_gpu(*view);
+        for (TensorView* view : {&g.a, &g.b.values, &g.out, &*g.bias}) *view = on_gpu(*view);
       },
       {"cuda:3"}));
 }
@@ -160,7 +196,7 @@ TEST_F(RefusedGemm, AnOutputThatSharesMemoryWithAnInput) {
       refused_with([&](auto& g) { g.bias = TensorView::contiguous(g.out.data, DType::bf16, {8}); },
                    {"gemm: out", "shares memory with gemm: bias"}));
   EXPECT_TRUE(codes_refused_with(
-      [&](auto& g) { g.b_scale = TensorView::contiguous(g.out.data, DType::f32, {8}); },
+      [&](auto& g) { g.b.scale = TensorView::contiguous(g.out.data, DType::f32, {8}); },
       {"gemm: out", "shares memory with gemm: b_scale"}));
 }
 
@@ -185,7 +221,7 @@ TEST_F(RefusedGemm, BatchesThatDoNotMatch) {
   EXPECT_TRUE(refused_with(
       [&](auto& g) {
         g.b = codes3;
-        g.b_scale = scale;
+        g.b.scale = scale;
       },
       {"gemm: b is i8[3, 8, 16]", "two axes", "dequantize"}));
 }
@@ -193,9 +229,9 @@ TEST_F(RefusedGemm, BatchesThatDoNotMatch) {
 TEST_F(RefusedGemm, CodesForBOnAGpu) {
   EXPECT_TRUE(codes_refused_with(
       [&](auto& g) {
-        for (TensorView* view : {&g.a, &g.b, &g.out, &*g.b_scale}) *view = on_gpu(*view);
+        for (TensorView* view : {&g.a, &g.b.values, &g.out, &*g.b.scale}) *view = on_gpu(*view);
       },
-      {"gemm: b is i8[8, 16] on cuda:3", "on the CPU", "dequantize"}));
+      {"cuda:3"}));
 }
 
 TEST_F(RefusedGemm, GatesWithoutAFunctionOrWithOddRows) {

@@ -43,6 +43,25 @@ TEST(PackGateUp, AlternatesEightRowsOfEachInEveryType) {
   }
 }
 
+TEST(PackGateUp, MovesScalesAndZeroPointsWithTheirRows) {
+  const Tensor gate(DType::i4, {16, 6}), up(DType::i4, {16, 6}), out(DType::i4, {32, 6});
+  const Tensor gate_scale(DType::f32, {16, 3}), up_scale(DType::f32, {16, 3});
+  const Tensor gate_zero(DType::i32, {16, 3}), up_zero(DType::i32, {16, 3});
+  const Tensor scale(DType::f32, {32, 3}), zero(DType::i32, {32, 3});
+  number_rows(gate, -8.0f);
+  number_rows(up, -6.0f);
+  number_rows(gate_scale, 1.0f);
+  number_rows(up_scale, 64.0f);
+  number_rows(gate_zero, 200.0f);
+  number_rows(up_zero, 300.0f);
+  pack_gate_up({.gate = Weight{.values = gate, .scale = gate_scale, .zero_point = gate_zero},
+                .up = Weight{.values = up, .scale = up_scale, .zero_point = up_zero},
+                .out = Weight{.values = out, .scale = scale, .zero_point = zero}});
+  expect_interleaved(gate, up, out);
+  expect_interleaved(gate_scale, up_scale, scale);
+  expect_interleaved(gate_zero, up_zero, zero);
+}
+
 // The two halves of one matrix into rows that lie apart.
 TEST(PackGateUp, TakesAnyStrides) {
   const Tensor both(DType::f32, {7, 32}), wide(DType::f32, {32, 9});
@@ -100,9 +119,22 @@ TEST(PackGateUp, RefusesWhatItCannotInterleave) {
                            {"pack_gate_up: out is bf16[24, 4]", "must be [32, 4]"}));
   EXPECT_TRUE(refused_with([&](auto& p) { p.gate = out.view().slice(0, 0, 16); },
                            {"pack_gate_up: out", "shares memory with pack_gate_up: gate"}));
-  EXPECT_TRUE(refused_with([&](auto& p) { p.up = on_gpu(p.up); },
+  EXPECT_TRUE(refused_with([&](auto& p) { p.up = on_gpu(p.up.values); },
                            {"pack_gate_up: up is on cuda:3", "one device"}));
-  EXPECT_TRUE(refused_with([&](auto& p) { p.gate.rank = 1; }, {"pack_gate_up: gate", "rank 1"}));
+  EXPECT_TRUE(
+      refused_with([&](auto& p) { p.gate.values.rank = 1; }, {"pack_gate_up: gate", "rank 1"}));
+  const Tensor scale(DType::f32, {16}), scales(DType::f32, {32}), one(DType::f32, {1});
+  const auto with_scales = [](auto& p, const TensorView& gate, const TensorView& up,
+                              const TensorView& out) {
+    p.gate.scale = gate;
+    p.up.scale = up;
+    p.out.scale = out;
+  };
+  EXPECT_TRUE(refused_with([&](auto& p) { p.gate.scale = scale; }, {"all have a scale", "none"}));
+  EXPECT_TRUE(refused_with([&](auto& p) { with_scales(p, one, one, scales); },
+                           {"scale of gate is f32[1]", "16 rows", "repeat a shared one"}));
+  EXPECT_TRUE(refused_with([&](auto& p) { with_scales(p, scale, scale, scale); },
+                           {"out is f32[16]", "must be [32]"}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Matrix product with a weight, and all that may be fused behind it: what every linear layer calls.
+// Matrix product with a weight, and what may be fused behind it: what every linear layer calls.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,6 +7,7 @@
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
 #include "tessera/ops/activation.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera {
 
@@ -19,10 +20,8 @@ namespace tessera {
 // each line only where its argument is given. With three axes a is [batch, m, k], out and residual
 // likewise, and b is [batch, n, k] or one [n, k] for all.
 //
-// b holds the type of a or, as one [n, k] on the CPU, int8 codes with a scale per output or per
-// group of k:
-//   b_scale [n]         b[j, i] stands for code * b_scale[j]
-//   b_scale [n, k / g]  b[j, i] stands for code * b_scale[j, i / g]
+// b is dense, of the type of a, or quantised (weight.h). The CPU takes every quantised form in
+// Packing::rows; a GPU takes those of its rows.
 // Row i of out depends on row i of a alone, and under Context::batch_invariant bit for bit on
 // nothing else, m included. m, n, k or batch may be 0; over no k the product is 0.
 // Error: the product within k * 2^-22 * sum |a| |b|; each later line within 2^-22 of its value, and
@@ -30,8 +29,7 @@ namespace tessera {
 // within 1 ulp of its type. With allow_tf32 the factors are rounded to 11 bits first.
 struct GemmArgs {
   TensorView a;                               // [m, k]; f32, f16 or bf16; rows may be apart
-  TensorView b;                               // [n, k]; dtype of a, or i8; rows may be apart
-  std::optional<TensorView> b_scale = {};     // f32, contiguous; given exactly for i8
+  WeightArg b;                                // [n, k]; a TensorView of the type of a, or a Weight
   std::optional<TensorView> bias = {};        // [n], dtype of a, contiguous
   TensorView out;                             // [m, n], gated [m, n / 2]; dtype of a, f32; or, with
                                               // out_scale, e4m3 or i8; rows may be apart
@@ -40,20 +38,30 @@ struct GemmArgs {
   std::optional<TensorView> residual = {};    // shape of out, dtype of a; may be out itself
   std::optional<TensorView> out_scale = {};   // f32 [1]; given exactly for codes
   bool allow_tf32 = false;                    // f32 operands may pass the tensor cores as tf32
-  bool is_b_static = false;                   // no work still queued writes b: it may be read early
 };
 
 void gemm(const GemmArgs& args, const Context& ctx = {});
 bool supports(const GemmArgs& args, const Context& ctx = {});
 
+// The packing of b that the best row for these arguments takes; args.b is in Packing::rows. A
+// loader asks once per weight and packs it.
+Packing preferred_packing(const GemmArgs& args, const Context& ctx = {});
+
+// Rewrites a quantised weight into another packing, on the device it is on.
+struct PackWeightArgs {
+  Weight weight;  // in Packing::rows
+  Weight out;     // tensors of the same shapes and types; `packing` says what is asked for
+};
+void pack_weight(const PackWeightArgs& args, const Context& ctx = {});
+
 // The weights of gate and up as the one b that a gated product takes: 8 rows of gate, the same 8 of
-// up, and so on, so that a thread of a kernel holds both halves of its outputs. A bias of a gated
-// product is in the same order.
+// up, and so on, so that a thread of a kernel holds both halves of its outputs. Scales and zero
+// points, if there are any, go with their rows. A bias of a gated product is in the same order.
 inline constexpr int64_t kGateUpRows = 8;
 struct PackGateUpArgs {
-  TensorView gate;  // [inter, k]; inter a multiple of 8; any type but i4, any strides
-  TensorView up;    // the same
-  TensorView out;   // [2 * inter, k], dtype of gate; shares memory with neither
+  WeightArg gate;  // [inter, k]; inter a multiple of 8; any type and, but for i4, any strides
+  WeightArg up;    // the same; quantised, each row has scales of its own
+  WeightArg out;   // [2 * inter, k], dtype of gate; shares memory with neither
 };
 void pack_gate_up(const PackGateUpArgs& args, const Context& ctx = {});
 

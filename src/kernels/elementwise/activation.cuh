@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/activation_functions.cuh"
-#include "kernels/elementwise/activation_params.h"
+#include "kernels/divisor.h"
 #include "kernels/elementwise/item_grid.cuh"
 #include "kernels/elementwise/launch.h"
 #include "kernels/launch.h"
@@ -14,6 +16,20 @@
 #include "tile/vec.cuh"
 
 namespace tessera::kernels {
+
+// Plain data, copied by value into constant memory. Strides count elements from row to row.
+struct ActivationParams {
+  const void* x;   // [rows, cols]
+  const void* up;  // [rows, cols]; null: none
+  void* out;       // [rows, cols]
+
+  int64_t x_stride;
+  int64_t up_stride;
+  int64_t out_stride;
+  uint32_t num_vecs;     // of all rows together; at least 1
+  Divisor vecs_per_row;  // cols / kVec, without a rest
+};
+static_assert(std::is_trivially_copyable_v<ActivationParams>);
 
 // Vectors of each input a thread holds: 64 bytes in flight, whether from one tensor or from two.
 template <bool kHasUp>
@@ -29,7 +45,7 @@ inline constexpr int kActivationVecs = kHasUp ? 2 : 4;
 //           beyond the end loads the last vector again. Many blocks on an SM overlap.
 // Output    Computed in float and rounded once. Out may be x or up: a thread has read its elements
 //           before it writes them, and those beyond the end are not written.
-// Cost      6 bytes an element in bf16 with up, 4 without; about 10 flop and 2 special functions.
+// Cost      6 bytes per element in bf16 with up, 4 without; about 10 flop and 2 special functions.
 //           Bandwidth is the limit. docs/kernels/elementwise.md
 // Needs     kVec > 1: rows that start on 16 bytes, a multiple of kVec long. kVec == 1: nothing.
 template <class Arch, class T, Activation kKind, bool kHasUp, int kVec>

@@ -4,7 +4,6 @@
 
 #include "kernels/elementwise/launch.h"
 #include "kernels/elementwise/quantize_code.cuh"
-#include "kernels/elementwise/quantize_matrix.cuh"
 #include "kernels/launch.h"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
@@ -40,8 +39,8 @@ __device__ void decode(const CodeVec<Code, N>& codes, const Scales& scales, int 
 // Work      A matrix tile a block: threads along a row, each on kMatrixRows rows, so that a
 //           column's scales are read once for all of them.
 // Pipeline  All loads of codes and of scales are issued before the first use.
-// Output    Stores of 16 bytes a thread; the float product is rounded once to the type.
-// Cost      Reads codes and writes values: 3 bytes an element for 8 bits to bf16, 2.5 for 4 bits,
+// Output    Stores of 16 bytes per thread; the float product is rounded once to the type.
+// Cost      Reads codes and writes values: 3 bytes per element for 8 bits to bf16, 2.5 for 4 bits,
 //           and 2 flop. Bandwidth is the limit. docs/kernels/elementwise.md
 // Needs     p.is_vectorized unless kAccess is element; for column, scales aligned to 16 bytes.
 template <class Arch, class Code, class Out, ScaleAccess kAccess>

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
-#include "kernels/elementwise/embedding_params.h"
+#include "kernels/divisor.h"
 #include "kernels/elementwise/item_grid.cuh"
 #include "kernels/elementwise/launch.h"
 #include "kernels/launch.h"
@@ -13,6 +14,21 @@
 #include "tile/vec.cuh"
 
 namespace tessera::kernels {
+
+// Plain data, copied by value into constant memory. Strides count elements from row to row.
+struct EmbeddingParams {
+  const void* table;  // [vocab, hidden]
+  const void* ids;    // [tokens]; int64_t or int32_t, see has_long_ids
+  void* out;          // [tokens, hidden]
+
+  int64_t table_stride;
+  int64_t out_stride;
+  int64_t vocab;
+  uint32_t num_items;     // of all tokens together
+  Divisor items_per_row;  // hidden / kVec / kVecs, without a rest
+  bool has_long_ids;
+};
+static_assert(std::is_trivially_copyable_v<EmbeddingParams>);
 
 // Embedding lookup.
 //
@@ -23,7 +39,7 @@ namespace tessera::kernels {
 // Pipeline  One id, then all vectors, then the stores. The id is one address to most of a warp,
 //           and comes from L1 or L2.
 // Output    Bit for bit; a row of NaN where the id is outside the table.
-// Cost      4 bytes an element in bf16, no arithmetic. Bandwidth is the limit.
+// Cost      4 bytes per element in bf16, no arithmetic. Bandwidth is the limit.
 //           docs/kernels/elementwise.md
 // Needs     rows a multiple of kVec * kVecs long; kVec > 1: rows that start on 16 bytes.
 template <class Arch, class T, int kVec, int kVecs>

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
+#include "kernels/divisor.h"
 #include "kernels/elementwise/item_grid.cuh"
 #include "kernels/elementwise/launch.h"
-#include "kernels/elementwise/rope_params.h"
 #include "kernels/launch.h"
 #include "kernels/rotate.cuh"
 #include "kernels/with_constant.h"
@@ -14,6 +16,31 @@
 #include "tile/vec.cuh"
 
 namespace tessera::kernels {
+
+// Plain data, copied by value into constant memory. Strides count elements; the innermost
+// dimension is contiguous, so it has none.
+struct RopeHeads {
+  void* data;  // [tokens, num_heads, head_dim]; null where num_heads is 0
+  int64_t token_stride;
+  int64_t head_stride;
+  uint32_t num_heads;
+};
+
+struct RopeParams {
+  RopeHeads q;
+  RopeHeads k;
+  const void* positions;  // [tokens]; int64_t or int32_t, see has_long_positions
+  const float* table;     // [num_positions, rotary_dim]: cosines, then sines
+
+  int64_t num_positions;
+  uint32_t rotary_dim;
+  uint32_t num_items;     // tokens * head groups * vectors
+  uint32_t num_q_groups;  // head groups of q; those of k follow
+  Divisor groups_per_token;
+  Divisor vecs_per_half;  // rotary_dim / 2 / kVec
+  bool has_long_positions;
+};
+static_assert(std::is_trivially_copyable_v<RopeParams>);
 
 // The two vectors of a head that one thread rotates, and the angles of their kVec pairs.
 //
@@ -103,7 +130,7 @@ __device__ inline int64_t load_position(const RopeParams& p, uint32_t token_idx)
 //           their latencies overlap; the angles serve kHeads heads from registers.
 // Output    Each element is read and written by one thread. A position outside the table turns
 //           the angles, and so the rotated elements, to NaN.
-// Cost      4 bytes an element in bf16, 3 flop, and rotary_dim floats of the table for each token.
+// Cost      4 bytes per element in bf16, 3 flop, and rotary_dim floats of the table for each token.
 //           Bandwidth is the limit. docs/kernels/elementwise.md
 // Needs     kVec > 1: heads, tokens and the table start on 16 bytes, and rotary_dim is a multiple
 //           of 2 * kVec. kVec == 1: rotary_dim even.

@@ -2,14 +2,50 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "kernels/elementwise/launch.h"
 #include "kernels/elementwise/row_vec.cuh"
-#include "kernels/elementwise/softmax_params.h"
 #include "kernels/launch.h"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 
 namespace tessera::kernels {
+
+enum class MaskKind : uint8_t {
+  none,
+  visible,  // u8: 0 hides
+  added,    // f32: minus infinity hides
+};
+
+// Plain data, copied by value into constant memory. Strides count elements.
+struct SoftmaxParams {
+  const void* x;     // [num_rows, cols]
+  const void* mask;  // [mask_rows, cols]; row r reads mask row r % mask_rows; null without a mask
+  void* out;         // [num_rows, cols]; may be x
+
+  int64_t x_stride;
+  int64_t mask_stride;
+  int64_t out_stride;
+  int64_t num_rows;
+  int64_t mask_rows;  // at least 1
+  int cols;
+  float scale;
+  bool is_vectorized;  // every access is a whole aligned vector: chooses the instance
+};
+static_assert(std::is_trivially_copyable_v<SoftmaxParams>);
+
+inline constexpr int kSoftmaxMaxThreads = 512;  // with the row in registers: 128 a thread
+inline constexpr int kSoftmaxLongThreads = 1024;
+inline constexpr int kSoftmaxLongVecs = 2;  // loads in flight for each thread of a long row
+
+// Vectors of a row that each thread keeps, or 0: the row does not fit in registers and is walked.
+constexpr int choose_softmax_vecs(int num_vecs) {
+  if (num_vecs <= 32) return 1;
+  if (num_vecs <= 2 * kSoftmaxMaxThreads) return 2;
+  return num_vecs <= 4 * kSoftmaxMaxThreads ? 4 : 0;
+}
 
 // exp(x) for x <= 0. Where the result is rounded to 16 bits, the exponential unit alone is exact
 // enough: its relative error, below 2^-16 down to x = -100, is under a hundredth of a
@@ -114,13 +150,13 @@ struct SoftmaxRow {
 //
 //   out = exp(l - max(l)) / sum(exp(l - max(l))),  l = scale * x + mask
 //
-// Work      One block a row, or one warp where a row is at most 64 vectors; a thread owns kVecs
+// Work      One block per row, or one warp where a row is at most 64 vectors; a thread owns kVecs
 //           vectors of 16 bytes, strided by the row's threads.
 // Pipeline  All loads of a row, mask included, are issued before the first use; logits stay in
 //           registers as floats, so each exponential is computed once.
 // Output    NaN passes through the maximum and makes the row NaN; a row with nothing visible is
 //           zeros. The sum's order depends on cols alone.
-// Cost      Reads x and writes out once: 4 bytes an element in bf16 (5 or 8 with a mask of its
+// Cost      Reads x and writes out once: 4 bytes per element in bf16 (5 or 8 with a mask of its
 //           own), and about 5 flop and one exponential. Bandwidth is the limit.
 //           docs/kernels/elementwise.md
 // Needs     cols up to 2048 vectors; whole aligned vectors if kIsVectorized.

@@ -1,25 +1,85 @@
 // The epilogue of a matrix product, on accumulators in registers: small steps, each a struct.
 // SPDX-License-Identifier: MIT
 //
-// A block is 16 rows by kRegs * 2 columns of the product, spread over a warp the way mma.sync and
-// wgmma leave it: register 4 j + 2 h + c of a lane is row lane / 4 + 8 h, column 8 j + 2 (lane % 4)
-// + c. Every step changes the registers in place. Conditions are the same for a whole grid, so
-// they cost a branch a block, not a branch an element.
+//   d = activation(d + bias), or activation(gate) * up; + residual; / out_scale; rounded once
+//
+// Work      A block is 16 rows by kRegs * 2 columns of the product, spread over a warp as mma.sync
+//           and wgmma leave it: register 4 j + 2 h + c of a lane is row lane / 4 + 8 h, column
+//           8 j + 2 (lane % 4) + c. Every step changes the registers in place.
+// Pipeline  None of its own: the kernel calls transform and then a store.
+// Output    Each element is computed by itself, in float, and rounded once.
+// Cost      Conditions are the same for the whole grid: a branch per block, none per element.
+// Needs     d holds sums in float; gated products have a multiple of 16 columns.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include "kernels/activation_functions.cuh"
-#include "kernels/gemm/epilogue_params.h"
+#include "tessera/ops/gemm.h"
 #include "tile/convert.cuh"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
 
-// Where a lane's part of a block lies in the product.
+// What happens to a product before it is stored: plain data. Strides count elements.
+struct EpilogueParams {
+  const void* bias;        // [n], of the type of a; null: none
+  const void* residual;    // [batch, m, columns of out], of the type of a; null: none
+  void* out;               // [batch, m, columns of out]
+  const float* out_scale;  // one float; null: out holds values, not codes
+  int64_t residual_stride;
+  int64_t residual_batch_stride;
+  int64_t out_stride;
+  int64_t out_batch_stride;
+  int m;
+  int n;  // columns of the product; out has half as many if is_gated
+  DType out_type;
+  Activation activation;  // if has_activation
+  bool has_activation;
+  bool is_gated;
+  bool is_plain;   // the product alone is stored
+  bool has_pairs;  // out and residual may be accessed two aligned elements at a time
+};
+static_assert(std::is_trivially_copyable_v<EpilogueParams>);
+
+// From checked arguments. Batch strides are 0 for tensors of two axes.
+inline EpilogueParams epilogue_params(const GemmArgs& args) {
+  const TensorView& out = args.out;
+  const auto batch_stride = [](const TensorView& t) { return t.rank == 3 ? t.stride(0) : 0; };
+  EpilogueParams p{};
+  p.bias = args.bias ? args.bias->data : nullptr;
+  p.residual = args.residual ? args.residual->data : nullptr;
+  p.out = out.data;
+  p.out_scale = args.out_scale ? args.out_scale->as<float>() : nullptr;
+  p.out_stride = out.stride(-2);
+  p.out_batch_stride = batch_stride(out);
+  if (args.residual) {
+    p.residual_stride = args.residual->stride(-2);
+    p.residual_batch_stride = batch_stride(*args.residual);
+  }
+  p.m = static_cast<int>(args.a.size(-2));
+  p.n = static_cast<int>(args.b.n());
+  p.out_type = out.dtype;
+  p.has_activation = args.activation.has_value();
+  p.activation = args.activation.value_or(Activation::relu);
+  p.is_gated = args.is_gated;
+  p.is_plain = !p.bias && !p.residual && !p.out_scale && !p.has_activation;
+  const auto is_paired = [](const void* data, int64_t element_bytes, int64_t stride,
+                            int64_t batch_stride) {
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0 &&
+           stride % 2 == 0 && batch_stride % 2 == 0;
+  };
+  p.has_pairs = is_paired(p.out, bit_width(out.dtype) / 8, p.out_stride, p.out_batch_stride) &&
+                is_paired(p.residual, bit_width(args.a.dtype) / 8, p.residual_stride,
+                          p.residual_batch_stride);
+  return p;
+}
+
+// The place of a lane's part of a block in the product.
 struct BlockPlace {
-  int row;  // of register 0: the block's first row + lane / 4
-  int col;  // of register 0: the block's first column + 2 * (lane % 4)
+  int row;  // row of register 0: the block's first row + lane / 4
+  int col;  // column of register 0: the block's first column + 2 * (lane % 4)
   int batch;
 };
 
@@ -52,8 +112,8 @@ struct Activate {
   }
 };
 
-// The columns of gate and up alternate by eights, so a lane holds both: the results move to the
-// first half of the registers.
+// Columns of gate and up alternate by eights, so a lane holds both. The results move to the first
+// half of the registers.
 template <Activation kKind, class T>
 struct Gate {
   static_assert(kGateUpRows == 8, "a lane's columns are 8 apart");
@@ -67,7 +127,7 @@ struct Gate {
   }
 };
 
-// Calls f with the struct of the activation in hand, Step<kind, T>.
+// Calls f with Step<kind, T> for the activation at hand.
 template <template <Activation, class> class Step, class T, class F>
 __device__ void with_activation(Activation kind, const F& f) {
   switch (kind) {
@@ -105,18 +165,18 @@ __device__ void store_pair(T* at, float low, float high, int num_valid, bool is_
   }
 }
 
-// Where the columns of out begin for a lane, and how many out has.
+// The column of out at which a lane's results begin, and the number of columns of out.
 __device__ inline int out_col(const EpilogueParams& p, BlockPlace at) {
   return p.is_gated ? at.col / 16 * 8 + at.col % 8 : at.col;
 }
 __device__ inline int num_out_cols(const EpilogueParams& p) { return p.is_gated ? p.n / 2 : p.n; }
 
-// d += residual, over the first kUsed registers: those that hold results. Within the product pairs
-// are loaded many at once, because nothing else hides how long they take; at its edges one by one.
+// d += residual, over the first kUsed registers, which hold the results. Inside the product many
+// pairs are loaded at once to hide their latency; at its edges one by one.
 template <class T, int kUsed>
 struct AddResidual {
-  static constexpr int kEights = kUsed / 4;                  // of columns
-  static constexpr int kAtOnce = kEights < 8 ? kEights : 8;  // of them, in two rows
+  static constexpr int kEights = kUsed / 4;                  // groups of 8 columns
+  static constexpr int kAtOnce = kEights < 8 ? kEights : 8;  // groups loaded at once, in two rows
 
   template <int kRegs>
   __device__ static void apply(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
@@ -187,7 +247,7 @@ __device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace
     const float factor = 1.0f / *p.out_scale;
     TESSERA_UNROLL
     for (int i = 0; i < kRegs; ++i) d[i] *= factor;
-    if (p.out_type == DType::i8) {  // symmetric: -128 is no code; NaN stays, to become 0
+    if (p.out_type == DType::i8) {  // symmetric: -128 is no code; NaN passes and becomes 0
       TESSERA_UNROLL
       for (int i = 0; i < kRegs; ++i) d[i] = d[i] < -127.0f ? -127.0f : d[i];
     } else if (p.out_type == DType::e4m3) {
@@ -197,8 +257,8 @@ __device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace
   }
 }
 
-// Straight from registers: every lane its pairs. Four lanes fill 16 bytes of a 16-bit row, so the
-// lines are completed in L2; where that matters, a kernel stages its tile in shared memory instead.
+// Stores straight from registers, each lane its pairs. Four lanes write 16 bytes of a 16-bit row,
+// so lines are completed in L2; a kernel for which that matters stages its tile in shared memory.
 template <class Out, int kUsed, int kRegs>
 __device__ void store_as(const float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
   const int first = out_col(p, at);
@@ -216,7 +276,7 @@ __device__ void store_as(const float (&d)[kRegs], const EpilogueParams& p, Block
   }
 }
 
-// In the type that the call asks for; T is the type of a.
+// Stores in the type of out; T is the type of a.
 template <class T, int kUsed, int kRegs>
 __device__ void store_used(const float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
   switch (p.out_type) {

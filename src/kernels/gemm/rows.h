@@ -1,5 +1,5 @@
-// The matrix product's tables, one per library. A build without CUDA, or without Hopper, links
-// empty tables in their place (rows_none.cpp, rows_sm90_none.cpp).
+// The matrix product's tables, one per library; empty in a build without CUDA
+// (kernels/rows_none.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,6 +7,7 @@
 
 #include "kernels/row.h"
 #include "tessera/ops/gemm.h"
+#include "tessera/ops/sparse.h"
 
 namespace tessera::kernels {
 
@@ -14,11 +15,16 @@ std::span<const Row<GemmArgs>> gemm_rows_sm90();
 std::span<const Row<GemmArgs>> gemm_rows();
 // cuBLASLt, found at run time; not batch-invariant.
 std::span<const Row<GemmArgs>> gemm_rows_cublaslt();
+// With a 2:4 sparse weight.
+std::span<const Row<Gemm24Args>> gemm_2_4_rows();
 
 }  // namespace tessera::kernels
 
 namespace tessera {
 
-inline RowKey key_of(const GemmArgs& args) { return {args.a.dtype, args.out.dtype}; }
+inline RowKey key_of(const GemmArgs& args) {
+  return {args.a.dtype, args.out.dtype, args.b.values.dtype, args.b.packing};
+}
+inline RowKey key_of(const Gemm24Args& args) { return {args.a.dtype, args.out.dtype}; }
 
 }  // namespace tessera

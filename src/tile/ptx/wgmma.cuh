@@ -292,7 +292,8 @@ __device__ __forceinline__ void wgmma_ss(int32_t (&d)[kRegisters], uint64_t a_de
   FOR_EACH_N(INTEGER_SS)
 }
 
-// PTX: wgmma.mma_async, A in registers: the fragment of fragment.cuh, one 16x32-byte block a warp.
+// PTX: wgmma.mma_async, A in registers: the fragment of fragment.cuh, one 16x32-byte block per
+// warp.
 template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
 __device__ __forceinline__ void wgmma_rs(float (&d)[kRegisters], const uint32_t (&a)[4],
                                          uint64_t b_descriptor, bool accumulate) {

@@ -1,4 +1,4 @@
-// Descriptors, heuristics and the memory of plans.
+// cuBLASLt's descriptors, its heuristic, and the plans found so far.
 // SPDX-License-Identifier: MIT
 #include "kernels/gemm/cublaslt/plan.h"
 
@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Beyond this many products all are forgotten: a server that meets every m must not grow for ever.
+// Beyond this many plans all are dropped: a server that meets every m must not grow for ever.
 constexpr size_t kMaxPlans = 4096;
 
 cudaDataType type_of(DType dtype) {
@@ -31,8 +31,7 @@ bool set(const CublasLt& lt, cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttrib
   return lt.set_desc(desc, what, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
 }
 
-// Made for every call: it holds the address of the bias, and a shared one could not be changed
-// while another thread uses it.
+// Made for every call, because it holds the address of the bias and threads cannot share it.
 bool make_desc(const Product& p, const void* bias, cublasLtMatmulDescOpaque_t& desc) {
   const CublasLt& lt = *cublaslt();
   const cublasComputeType_t compute =
@@ -79,7 +78,7 @@ bool make_preference(const Product& p, cublasLtMatmulPreferenceOpaque_t& prefere
     return lt.set_preference(&preference, what, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
   };
   const auto bytes = [](const Placement& place) { return static_cast<uint32_t>(place.alignment); };
-  // Parts of k added up in a 16-bit output would be rounded more than once.
+  // Partial sums kept in a 16-bit output would be rounded more than once.
   constexpr uint32_t kReductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   return lt.init_preference(&preference, sizeof preference) == CUBLAS_STATUS_SUCCESS &&
@@ -96,7 +95,7 @@ struct PlanMemory {
   std::unordered_map<Product, std::shared_ptr<Plan>, ProductHash> plans;
 };
 PlanMemory& memory() {
-  static auto& only = *new PlanMemory;  // calls may still come from other threads at exit
+  static auto& only = *new PlanMemory;  // never freed: other threads may still call at exit
   return only;
 }
 
@@ -152,7 +151,7 @@ std::shared_ptr<Plan> find_plan(const Product& product, const Operands& operands
   if (plan->is_supported) plan->algorithm = algorithms.front();
   const std::lock_guard lock(known.mutex);
   if (known.plans.size() >= kMaxPlans) known.plans.clear();
-  // Another thread may have been quicker, and may even have timed it.
+  // Another thread may have added, and even timed, it meanwhile.
   return known.plans.try_emplace(product, std::move(plan)).first->second;
 }
 

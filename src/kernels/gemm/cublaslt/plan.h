@@ -11,16 +11,16 @@
 
 namespace tessera::kernels {
 
-// The most scratch memory that an algorithm may use: what NVIDIA advises for Hopper.
+// The most scratch memory an algorithm may use: what NVIDIA recommends for Hopper.
 inline constexpr size_t kCublasLtWorkspaceBytes = size_t{32} << 20;
 
 struct Algorithm {
   cublasLtMatmulAlgo_t choice;
-  size_t workspace_bytes = 0;  // that it needs; many need none
+  size_t workspace_bytes = 0;  // many need none
 };
 
-// The library is column-major and sees the transposed product: out^T[n, m] = b . a^T, where its
-// first operand is b, stored transposed, and its second is a.
+// The library is column-major and computes the transposed product, out^T[n, m] = b . a^T: its first
+// operand is b, stored transposed, and its second is a.
 struct Plan {
   cublasLtMatrixLayoutOpaque_t a;
   cublasLtMatrixLayoutOpaque_t b;
@@ -28,7 +28,7 @@ struct Plan {
   cublasLtMatrixLayoutOpaque_t d;
   Algorithm algorithm;
   bool is_supported = false;  // the library offers an algorithm
-  bool is_timed = false;      // it is the fastest of several, not merely the first offered
+  bool is_timed = false;      // the fastest of those timed, not merely the first offered
 };
 
 // The addresses of one call.
@@ -40,18 +40,19 @@ struct Operands {
   void* d;
 };
 
-// Algorithms the library offers, what it expects to be fastest first. Empty where it has none.
+// The algorithms that the library offers, best first by its own estimate; may be empty.
 inline constexpr int kMaxCandidates = 8;
 std::vector<Algorithm> query_algorithms(const Product& product, const Operands& operands,
                                         Plan& plan);
 
-// `workspace` has the bytes that the algorithm needs.
+// `workspace` has at least algorithm.workspace_bytes.
 cublasStatus_t run_algorithm(const Product& product, const Operands& operands, Plan& plan,
                              const Algorithm& algorithm, void* workspace, Stream stream);
 
-// The plan of a product on the current device: remembered, or with the first algorithm offered.
+// The plan of a product on the current device: a known one, or one with the first algorithm
+// offered.
 std::shared_ptr<Plan> find_plan(const Product& product, const Operands& operands);
-// Remembers a plan in place of what was known.
+// Replaces the known plan.
 void keep_plan(const Product& product, std::shared_ptr<Plan> plan);
 
 }  // namespace tessera::kernels

@@ -1,4 +1,4 @@
-// A matrix product as cuBLASLt is asked for it: all that its choice of an algorithm depends on.
+// A matrix product as cuBLASLt sees it: everything that its choice of an algorithm depends on.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,13 +14,13 @@ namespace tessera::kernels {
 
 // One operand: [rows, cols], row-major, repeated `batch` times. Strides count elements.
 struct Placement {
-  int64_t row_stride = 0;    // cols where there is one row
+  int64_t row_stride = 0;    // cols if there is one row
   int64_t batch_stride = 0;  // 0: the same for all, or there is one
-  int64_t alignment = 0;     // bytes, at most kMaxAlignment; 0: not given
+  int64_t alignment = 0;     // bytes, at most kMaxAlignment; 0: no such operand
 
   bool operator==(const Placement&) const = default;
 };
-// No access of the library's kernels is wider, so more would only make more kinds of products.
+// No access of the library's kernels is wider, so a finer distinction would only multiply plans.
 inline constexpr int64_t kMaxAlignment = 16;
 
 struct Product {
@@ -68,7 +68,7 @@ inline int64_t alignment_of(const void* data) {
   return std::min<int64_t>(kMaxAlignment, int64_t{1} << std::countr_zero(address | 16u));
 }
 
-// Nothing where the library could not walk the view: rows that overlap or run backwards.
+// Nothing if the library cannot walk the view: rows that overlap or run backwards.
 inline std::optional<Placement> placement_of(const TensorView& view, int64_t batch) {
   const int64_t rows = view.size(-2), cols = view.size(-1);
   Placement place{.row_stride = rows == 1 ? cols : view.stride(-2),
@@ -78,9 +78,10 @@ inline std::optional<Placement> placement_of(const TensorView& view, int64_t bat
   return place;
 }
 
-// What the library can fuse: bias, then relu or the tanh form of GELU; or, without an activation, a
-// residual. Its GELU is made for 16-bit results. A bias of another type than out would be read as
-// out's; and before it adds a residual of 16 bits it rounds the product, so that one is declined.
+// The library can fuse a bias and then relu or the tanh form of GELU; or, without an activation, a
+// residual. Declined: GELU with f32 results, which it computes as for 16 bits; a bias of another
+// type than out, which it would read as out's; and a 16-bit residual, because it rounds the product
+// before adding it.
 inline bool has_fitting_epilogue(const GemmArgs& args) {
   if (args.is_gated || args.out_scale) return false;
   const bool is_known = !args.activation || *args.activation == Activation::relu ||
@@ -91,9 +92,9 @@ inline bool has_fitting_epilogue(const GemmArgs& args) {
          (is_same_type || !args.bias);
 }
 
-// Of checked arguments; nothing where the library does not do this.
+// From checked arguments; nothing if the library cannot compute it.
 inline std::optional<Product> product_of(const GemmArgs& args) {
-  if (args.b.dtype != args.a.dtype || !has_fitting_epilogue(args)) return std::nullopt;
+  if (args.b.values.dtype != args.a.dtype || !has_fitting_epilogue(args)) return std::nullopt;
   const bool is_16_bit = args.a.dtype == DType::bf16 || args.a.dtype == DType::f16;
   if (!is_16_bit && args.a.dtype != DType::f32) return std::nullopt;
   if (args.out.dtype != args.a.dtype && args.out.dtype != DType::f32) return std::nullopt;
@@ -106,10 +107,10 @@ inline std::optional<Product> product_of(const GemmArgs& args) {
             .activation = args.activation,
             .batch = args.a.rank == 3 ? args.a.size(0) : 1,
             .m = args.a.size(-2),
-            .n = args.b.size(-2),
+            .n = args.b.n(),
             .k = args.a.size(-1)};
   if (p.batch == 0 || p.m == 0 || p.n == 0 || p.k == 0) return std::nullopt;
-  const auto a = placement_of(args.a, p.batch), b = placement_of(args.b, p.batch);
+  const auto a = placement_of(args.a, p.batch), b = placement_of(args.b.values, p.batch);
   const auto d = placement_of(args.out, p.batch);
   const auto c = args.residual ? placement_of(*args.residual, p.batch) : d;
   if (!a || !b || !c || !d) return std::nullopt;

@@ -1,20 +1,55 @@
-// The launchers that the portable table points at; a row without an instance does not link.
+// The launchers of the portable kernels and what each takes; defined in mma.cuh and simt.cuh.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <limits>
+
+#include "kernels/gemm/portable/tile.h"
 #include "tessera/core/context.h"
 #include "tessera/ops/gemm.h"
 
 namespace tessera::kernels {
 
-// By tensor cores; T is Bf16, F16, or float for tf32.
+// On tensor cores; T is Bf16, F16, or float for tf32.
 template <class T>
 void launch_gemm_mma(const GemmArgs& args, const Context& ctx);
 template <class T>
 void launch_gemm_mma_unaligned(const GemmArgs& args, const Context& ctx);
 
-// By CUDA cores.
+// On CUDA cores; kIsAligned: rows of a and b start at multiples of 16 bytes.
+template <bool kIsAligned>
 void launch_gemm_f32(const GemmArgs& args, const Context& ctx);
-void launch_gemm_f32_unaligned(const GemmArgs& args, const Context& ctx);
+
+constexpr int64_t count_batches(const GemmArgs& args) {
+  return args.a.rank == 3 ? args.a.size(0) : 1;
+}
+inline ProductSize product_size(const GemmArgs& args) {
+  return {args.a.size(-2), args.b.n(), count_batches(args)};
+}
+
+// Every row starts at a multiple of 16 bytes. The stride of an axis of size 1 does not matter.
+inline bool has_aligned_rows(const TensorView& t) {
+  const int64_t bytes = bit_width(t.dtype) / 8;
+  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
+  for (int axis = 0; axis < t.rank - 1; ++axis) {
+    if (t.size(axis) > 1 && t.stride(axis) * bytes % 16 != 0) return false;
+  }
+  return true;
+}
+
+// What all portable kernels need: sizes in 32 bits with room for a step beyond k, and no more
+// blocks of the smallest tile than one launch may have.
+inline bool accepts_any(const GemmArgs& args) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const ProductSize size = product_size(args);
+  return size.m <= kMost - 256 && size.n <= kMost - 256 && args.a.size(-1) <= kMost - 256 &&
+         size.batch <= kMost &&
+         count_tiles(size, MmaNarrow::kShape.m, MmaNarrow::kShape.n).total() <= kMost;
+}
+inline bool accepts_aligned(const GemmArgs& args) {
+  return accepts_any(args) && has_aligned_rows(args.a) && has_aligned_rows(args.b.values);
+}
+inline bool accepts_tf32(const GemmArgs& args) { return args.allow_tf32 && accepts_aligned(args); }
 
 }  // namespace tessera::kernels

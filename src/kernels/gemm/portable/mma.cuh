@@ -1,27 +1,151 @@
 // The matrix product on tensor cores by mma.sync: sm_80 up.
 // SPDX-License-Identifier: MIT
+//
+//   D = epilogue(A[m, k] . B[n, k]^T)     m16n8k16 for 16 bits, m16n8k8 for tf32; sums in float
+//
+// Work      A block computes kTile.m x kTile.n of one product, each warp a part of it in registers.
+//           Blocks are numbered in strips of 8 tiles (tile_at).
+// Pipeline  A ring of num_stages steps of k, filled by cp.async while earlier steps are multiplied.
+//           One barrier per step says both that the next step has landed and that the slot to be
+//           filled next has been read. Rows are swizzled, so ldmatrix has no bank conflicts.
+// Output    Each element is one chain of products over k in order, in steps of 32 bytes, with zeros
+//           beyond k. Its bits depend on its rows of A and B alone, not on the tile.
+// Cost      2 m n k flop, and (m + n) k elements per tile, most of them from L2.
+//           docs/kernels/gemm_portable.md
+// Needs     Rows of A and B that start at multiples of 16 bytes for ChunkLoader; nothing for
+//           ElementLoader.
 #pragma once
 
 #include <type_traits>
 
-#include "kernels/gemm/portable/launch.h"
-#include "kernels/gemm/portable/load.cuh"
-#include "kernels/gemm/portable/params.h"
-#include "kernels/gemm/portable/staged.cuh"
-#include "kernels/gemm/portable/tile.h"
-#include "kernels/launch.h"
+#include "kernels/gemm/portable/product.cuh"
 #include "tile/fragment.cuh"
 #include "tile/ptx/address.cuh"
+#include "tile/ptx/cp_async.cuh"
+#include "tile/ptx/ld_global.cuh"
 #include "tile/ptx/ldmatrix.cuh"
 #include "tile/ptx/mma.cuh"
+#include "tile/swizzle.cuh"
+#include "tile/unroll.cuh"
 
 namespace tessera::kernels {
 
-// What mma.sync multiplies for operands of type T.
+// The rows of one operand that a tile needs, contiguous along k.
+template <class T>
+struct OperandRows {
+  const T* data;   // the tile's first row
+  int64_t stride;  // elements from row to row
+  int num_rows;    // rows that exist; the rest reads as zeros
+  int k;           // elements beyond it read as zeros
+};
+
+template <int kRowBytes>
+inline constexpr tile::Swizzle kRowSwizzle =
+    kRowBytes == 128 ? tile::Swizzle::b128 : tile::Swizzle::b64;
+
+// Copies a step of k of one operand from global to shared memory: fetch starts it, deposit ends it
+// once the current step is computed. This loader copies chunks of 16 bytes by cp.async, without
+// registers. Rows must start at multiples of 16 bytes; k may end within a chunk.
+template <class T, int kRows, int kRowBytes, int kThreads>
+class ChunkLoader {
+  static constexpr int kChunks = kRowBytes / 16;
+  static constexpr int kRowsAtOnce = kThreads / kChunks;
+  static constexpr int kPasses = kRows / kRowsAtOnce;
+  static constexpr int kElements = kRowBytes / static_cast<int>(sizeof(T));
+  static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(T));
+  static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0,
+                "passes are whole periods of the swizzle apart");
+
+ public:
+  __device__ ChunkLoader(const OperandRows<T>& rows, int thread) {
+    const int row = thread / kChunks;
+    const int chunk = thread % kChunks;
+    source_ = rows.data + row * rows.stride + chunk * kChunkElements;
+    pass_stride_ = kRowsAtOnce * rows.stride;
+    rows_left_ = rows.num_rows - row;
+    k_left_ = rows.k - chunk * kChunkElements;
+    offset_ =
+        tile::swizzled(kRowSwizzle<kRowBytes>, static_cast<uint32_t>(row * kRowBytes + chunk * 16));
+  }
+
+  // Starts the copies of the next step into the stage at this shared address.
+  __device__ void fetch(uint32_t stage) {
+    const int num_elements = k_left_ < kChunkElements ? max(k_left_, 0) : kChunkElements;
+    const int num_bytes = num_elements * static_cast<int>(sizeof(T));
+    TESSERA_UNROLL
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const bool is_inside = pass * kRowsAtOnce < rows_left_;
+      tile::ptx::cp_async<16>(stage + offset_ + pass * kRowsAtOnce * kRowBytes,
+                              source_ + pass * pass_stride_,
+                              static_cast<uint32_t>(is_inside ? num_bytes : 0));
+    }
+    source_ += kElements;
+    k_left_ -= kElements;
+  }
+  __device__ void deposit(uint32_t) const {}
+
+ private:
+  const T* source_;  // this thread's chunk of its first row
+  int64_t pass_stride_;
+  int rows_left_;
+  int k_left_;
+  uint32_t offset_;  // in a stage
+};
+
+// The same from any address, with the same result in shared memory: neighbouring lanes load
+// neighbouring elements into registers and store them after the current step.
+template <class T, int kRows, int kRowBytes, int kThreads>
+class ElementLoader {
+  static_assert(sizeof(T) == 2);
+  static constexpr int kElements = kRowBytes / 2;
+  static constexpr int kRowsAtOnce = kThreads / kElements;
+  static constexpr int kPasses = kRows / kRowsAtOnce;
+  static_assert(kThreads % kElements == 0 && kRows % kRowsAtOnce == 0);
+
+ public:
+  __device__ ElementLoader(const OperandRows<T>& rows, int thread)
+      : row_(thread / kElements), element_(thread % kElements) {
+    source_ = rows.data + row_ * rows.stride + element_;
+    pass_stride_ = kRowsAtOnce * rows.stride;
+    rows_left_ = rows.num_rows - row_;
+    k_left_ = rows.k - element_;
+  }
+
+  __device__ void fetch(uint32_t) {
+    TESSERA_UNROLL
+    for (int pass = 0; pass < kPasses; ++pass) {
+      tile::ptx::ld_global_if(source_ + pass * pass_stride_,
+                              k_left_ > 0 && pass * kRowsAtOnce < rows_left_, values_[pass]);
+    }
+    source_ += kElements;
+    k_left_ -= kElements;
+  }
+  __device__ void deposit(uint32_t stage) const {
+    TESSERA_UNROLL
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int row = row_ + pass * kRowsAtOnce;
+      const uint32_t offset = tile::swizzled(kRowSwizzle<kRowBytes>,
+                                             static_cast<uint32_t>(row * kRowBytes + element_ * 2));
+      asm volatile("st.shared.b16 [%0], %1;" ::"r"(stage + offset), "h"(values_[pass][0])
+                   : "memory");
+    }
+  }
+
+ private:
+  const T* source_;  // this thread's element of its first row
+  int64_t pass_stride_;
+  int row_;
+  int element_;
+  int rows_left_;
+  int k_left_;
+  uint16_t values_[kPasses][1];
+};
+
+// The operand type of mma.sync for elements of type T.
 template <class T>
 using MmaOperand = std::conditional_t<std::is_same_v<T, float>, tile::ptx::Tf32, T>;
 
-// Floats become tf32 by rounding to nearest, not by losing bits; NaN stays NaN.
+// Rounds floats to tf32 to nearest instead of truncating them; NaN stays NaN.
 // PTX: cvt.rna.tf32.f32.
 template <class T, int kRegs>
 __device__ void round_operand(uint32_t (&fragment)[kRegs]) {
@@ -33,7 +157,7 @@ __device__ void round_operand(uint32_t (&fragment)[kRegs]) {
   }
 }
 
-// A warp's part of a tile: accumulators, and the fragments of one step.
+// A warp's part of a tile: the accumulators, and the fragments of one step.
 template <class T, MmaTile kTile>
 class WarpProduct {
   static constexpr int kBlocksM = kTile.warp_m() / 16;
@@ -50,8 +174,8 @@ class WarpProduct {
     b_offset_ = kTile.m * kTile.k_bytes + offset_of(col_, tile::matrix_row_two_8x32(lane_));
   }
 
-  // Adds the stage at this shared address, 32 bytes of k at a time. The fragments of the next 32
-  // are on their way while those in hand are multiplied.
+  // Adds the stage at this shared address, 32 bytes of k at a time. The next fragments are loaded
+  // while the current ones are multiplied.
   __device__ void add(uint32_t stage) {
     load(stage, 0);
     TESSERA_UNROLL
@@ -81,8 +205,8 @@ class WarpProduct {
                           static_cast<uint32_t>((first_row + at.row) * kTile.k_bytes + at.byte));
   }
 
-  // Blocks are 16 rows apart, whole periods of the swizzle, and a substep moves by whole pairs of
-  // chunks: both only change the offset of the first.
+  // Blocks are 16 rows apart, a multiple of the swizzle's period, and a substep is a whole pair of
+  // chunks. So all addresses follow from the offset of the first by an addition and an xor.
   __device__ void load(uint32_t stage, int substep) {
     const int buffer = substep % 2;
     const uint32_t a = stage + (a_offset_ ^ static_cast<uint32_t>(32 * substep));
@@ -114,9 +238,9 @@ class WarpProduct {
   }
 
   int lane_;
-  int row_;  // where the warp's part of the tile begins
+  int row_;  // the warp's first row and column in the tile
   int col_;
-  uint32_t a_offset_;  // of this lane's first row of a and b for ldmatrix, in a stage
+  uint32_t a_offset_;  // in a stage: the row of a, or b, that this lane gives to ldmatrix
   uint32_t b_offset_;
   uint32_t a_[2][kBlocksM][4];
   uint32_t b_[2][kBlocksN / 2][4];
@@ -129,19 +253,6 @@ union MmaShared {
   StagedTile<kTile.m, kTile.n> out;
 };
 
-// D = epilogue(A . B^T) by mma.sync m16n8k16 (16-bit) or m16n8k8 (tf32), accumulated in float.
-//
-// Work      One block computes kTile.m x kTile.n of one product; each warp a part of it, in
-//           registers. Blocks are numbered in strips of 8 tiles (tile_at).
-// Pipeline  A ring of num_stages steps of k. While a step is multiplied, those after it are on
-//           their way by cp.async; one barrier a step says both that the next has landed and that
-//           the slot about to be filled has been read. Rows lie swizzled, so that ldmatrix meets no
-//           bank conflict.
-// Output    Each element is one chain of products over k in order, in steps of 32 bytes; what lies
-//           beyond k is zeros. So its bits depend on its row of a and of b alone, not on the tile.
-// Cost      2 m n k flop, and for each tile (m + n) k elements, from L2 where the order of the
-//           tiles has them. docs/kernels/gemm_portable.md
-// Needs     Rows of a and b aligned to 16 bytes for ChunkLoader; nothing for ElementLoader.
 template <class T, class Tile, template <class, int, int, int> class Loader>
 __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_blocks)
     gemm_mma_kernel(const __grid_constant__ PortableGemmParams p) {
@@ -174,8 +285,8 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
     b_loader.deposit(stage + kTile.m * kTile.k_bytes);
   };
 
-  // Groups are committed also where nothing is left to fetch, so that the count of groups in flight
-  // tells which step has landed. Steps beyond k are zeros.
+  // A group is committed even if nothing is left to fetch: the number of groups in flight then
+  // tells which step has landed.
   const int num_steps = (p.k + kStepElements - 1) / kStepElements;
   TESSERA_UNROLL
   for (int slot = 0; slot < kTile.num_stages - 1; ++slot) {
@@ -226,7 +337,7 @@ void launch_gemm_mma(const GemmArgs& args, const Context& ctx) {
   launch_mma_tile<T, MmaNarrow, ChunkLoader>(args, ctx);
 }
 
-// One tile serves: this is for what must run, not for what must be quick.
+// One tile: unaligned operands must run, but need not be fast.
 template <class T>
 void launch_gemm_mma_unaligned(const GemmArgs& args, const Context& ctx) {
   launch_mma_tile<T, MmaSmall, ElementLoader>(args, ctx);

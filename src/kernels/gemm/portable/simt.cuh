@@ -1,18 +1,32 @@
 // The matrix product of f32 on CUDA cores.
 // SPDX-License-Identifier: MIT
+//
+//   D = epilogue(A[m, k] . B[n, k]^T)                                    by fused multiply-adds
+//
+// Work      A block computes kTile.m() x kTile.n() of one product, a thread 8 x 16, 16 x 8 or 4 x 4
+//           of it in quads of 4 x 4. Blocks are numbered in strips of 8 tiles (tile_at).
+// Pipeline  A ring of steps of a few k in shared memory, transposed so that a thread's rows at one
+// k
+//           are neighbours. With s steps between barriers the ring has 2 s + 1 steps: s being read,
+//           the next one begun early, and s being written. One more step is in flight to registers,
+//           and the factors of the next k are loaded while those of this k are multiplied.
+// Output    Each element is one chain of fma over k in order, whatever the tile, with zeros beyond
+// k. Cost      2 m n k flop at 128 fma per clock and SM. Of the instructions issued for each k, 128
+// of
+//           134 multiply (16 of 18 with 4 x 4), and a few more carry the next step;
+//           docs/kernels/gemm_portable.md counts them.
+// Needs     Rows of A and B that start at multiples of 16 bytes if kIsAligned.
 #pragma once
 
-#include "kernels/gemm/portable/launch.h"
-#include "kernels/gemm/portable/params.h"
-#include "kernels/gemm/portable/staged.cuh"
-#include "kernels/gemm/portable/tile.h"
-#include "kernels/launch.h"
+#include "kernels/gemm/portable/product.cuh"
+#include "tile/unroll.cuh"
 
 namespace tessera::kernels {
 
-// Steps of k in shared memory, turned: a line holds the rows of a and then those of b at one k, so
-// that a thread's rows are a few loads. The gap between a and b sets the lines of k and k + 4 apart
-// by 16 banks: the two chunks of k of 16 rows that a warp stores at once then fall into all 32.
+// Steps of k in shared memory, transposed: a line holds the rows of a and then those of b at one k,
+// so a thread reads its rows with a few loads. The gap between a and b puts the lines of k and k +
+// 4 16 banks apart, so that the two chunks of k of 16 rows that a warp stores at once use all 32
+// banks.
 template <SimtTile kTile>
 struct SimtRing {
   static constexpr int kFirstOfB = kTile.m() + 4;
@@ -28,12 +42,12 @@ union SimtShared {
   StagedTile<kTile.strip_m(), kTile.n()> out;
 };
 
-// A step of the ring, from its first on. Its offset is the same in all threads of a block; counted
-// in bytes, it goes as it is into the addresses of loads and stores.
+// A position in the ring. The offset is the same in all threads of a block and counted in bytes, so
+// loads and stores take it as it is.
 template <SimtTile kTile>
 class RingPlace {
  public:
-  // What stands there for `in_first_step` of the first step.
+  // The address in this step that corresponds to `in_first_step` of the first step.
   __device__ float* at(float* in_first_step) const {
     return reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(in_first_step) + offset_);
   }
@@ -46,8 +60,8 @@ class RingPlace {
   int offset_ = 0;
 };
 
-// Brings kRows rows of one operand by the k of a step from global to shared memory, four elements
-// of k at a time, through registers. Two lanes read the 32 bytes of a sector.
+// Copies kRows rows of one operand, for the k of a step, from global to shared memory through
+// registers, four elements of k at a time. Two lanes read the 32 bytes of a sector.
 template <SimtTile kTile, int kRows, bool kIsAligned>
 class TurningLoader {
   static constexpr int kThreads = kTile.num_threads();
@@ -60,8 +74,8 @@ class TurningLoader {
  public:
   static constexpr int kQuads = kRows * kTile.k / 4 / kThreads;
 
-  // `first` is the operand's first row in the ring's first line. Rows beyond the last are the last
-  // again: what comes of them is not stored.
+  // `first` is the operand's first row in the ring's first line. Rows beyond the last repeat it;
+  // their results are not stored.
   __device__ TurningLoader(float* first, const float* data, int64_t stride, int num_rows,
                            unsigned thread) {
     const int row = static_cast<int>(thread / 2 % kRows);
@@ -73,8 +87,8 @@ class TurningLoader {
     }
   }
 
-  // Reads quad i of a step into registers. `k_left` elements of k remain, the step's own included;
-  // if the step is not whole, zeros stand for what lies beyond.
+  // Loads quad i of a step into registers. `k_left` elements of k remain, this step included; if
+  // the step is not whole, elements beyond k are zeros.
   template <bool kIsWhole>
   __device__ void fetch(int i, int k_left) {
     const float* at = source_[i % kOwnRows] + depth_of(i);
@@ -98,11 +112,11 @@ class TurningLoader {
   }
 
  private:
-  // Chunk i beside the first: all rows, then the next depth.
+  // The depth of chunk i relative to the first: all rows come before the next depth.
   __device__ static constexpr int depth_of(int i) { return kHalf * i / kRows * 8; }
 
   int depth_;
-  float* target_;  // of the first quad, in the ring's first step
+  float* target_;  // the first quad's place in the ring's first step
   const float* source_[kOwnRows];
   alignas(16) float values_[kQuads][4];
 };
@@ -123,10 +137,10 @@ class StepLoader {
         b_(ring + Ring::kFirstOfB, b, p.b_stride, rows_of_b, threadIdx.x),
         k_left_(p.k) {}
 
-  // Elements of k not yet read; negative once reading has gone beyond the end.
+  // Elements of k not yet loaded; negative after the end.
   __device__ int k_left() const { return k_left_; }
 
-  // Leaves the first steps in the ring and the one behind them in registers.
+  // Puts the first steps into the ring and the next one into registers.
   __device__ void start() {
     TESSERA_UNROLL
     for (int step = 0; step <= kTile.steps_per_barrier; ++step) {
@@ -153,7 +167,7 @@ class StepLoader {
       b_.deposit(i - LoaderA::kQuads, place_);
     }
   }
-  // Behind the last quad of a step, deposited and fetched.
+  // Call after the last quad of a step has been deposited and fetched.
   __device__ void advance() {
     place_.advance();
     advance_sources();
@@ -177,9 +191,9 @@ class StepLoader {
   RingPlace<kTile> place_;
 };
 
-// A thread's part of a tile. The lanes of a warp are 4 along m and 8 along n, numbered so that of
-// neighbours by 1 and by 2 the one pair shares its columns and the other its rows: a load of 16
-// bytes a lane then takes two passes through shared memory, not four.
+// A thread's part of a tile. The lanes of a warp are 4 along m and 8 along n, numbered so that
+// lanes 1 apart share rows and lanes 2 apart share columns: a load of 16 bytes per lane then takes
+// two passes through shared memory instead of four.
 template <SimtTile kTile>
 class ThreadProduct {
   static constexpr int kM = 4 * kTile.quads_m;
@@ -195,7 +209,7 @@ class ThreadProduct {
     b_source_ = ring + SimtRing<kTile>::kFirstOfB + col_;
   }
 
-  // Loads the factors of one k of the step in hand, in the order in which the walk asks for them.
+  // Loads the factors of one k of the current step, in the order in which multiply uses them.
   __device__ void load(int depth, int buffer) {
     const int line = depth * SimtRing<kTile>::kLine;
     load_quads(place_.at(b_source_) + line, kTile.strip_n(), 0, 1, b_[buffer]);
@@ -204,13 +218,13 @@ class ThreadProduct {
   }
   __device__ void advance() { place_.advance(); }
 
-  // The outer product of one k: along m, a few columns at once. From one product to the next only
-  // one factor changes, so the register file delivers two operands, not three.
+  // The outer product of one k, walked along m a few columns at a time. From one product to the
+  // next only one factor changes, so the register file delivers two operands instead of three.
   __device__ void multiply(int buffer) {
     constexpr int kWalk = kTile.walk_n;
     TESSERA_UNROLL
     for (int step = 0; step < kM * kN; ++step) {
-      const int across = step / kWalk;  // rows done, in this strip of columns and those before
+      const int across = step / kWalk;  // rows done, over all strips of columns so far
       const int strip = across / kM;
       const int i = strip % 2 == 0 ? across % kM : kM - 1 - across % kM;
       const int j = strip * kWalk + (across % 2 == 0 ? step % kWalk : kWalk - 1 - step % kWalk);
@@ -218,13 +232,13 @@ class ThreadProduct {
     }
   }
 
-  // Strip `strip` of the tile: the rows of one quad of every thread. Stored one by one: a store of
-  // four would tie the accumulators to neighbouring registers, and then to the banks of the factors
-  // they meet in the loop.
+  // Stores strip `strip` of the tile: the rows of one quad of every thread. One element at a time:
+  // a store of four would force accumulators into neighbouring registers, which causes bank
+  // conflicts with the factors in the loop.
   __device__ void stage(StagedTile<kTile.strip_m(), kTile.n()>& tile, int strip) const {
     TESSERA_UNROLL
     for (int q = 0; q < kTile.quads_m; ++q) {
-      if (q != strip) continue;  // registers cannot be indexed by a variable
+      if (q != strip) continue;  // registers cannot be indexed at run time
       TESSERA_UNROLL
       for (int i = 0; i < 4; ++i) {
         TESSERA_UNROLL
@@ -250,7 +264,7 @@ class ThreadProduct {
     }
   }
 
-  int row_;  // of the first quad, in the tile
+  int row_;  // the first quad's place in the tile
   int col_;
   float* a_source_;  // in the ring's first line
   float* b_source_;
@@ -260,9 +274,9 @@ class ThreadProduct {
   float d_[kM][kN] = {};
 };
 
-// One step of k. A quad of the step to come is stored and, one k later, its registers are filled
-// anew: spread over the k, neither holds up the multiplications around it, and what was read has
-// most of a step to arrive.
+// One step of k. At each k one quad of the next step is stored, and one k later its registers are
+// loaded anew. Spread like this, neither delays the multiplications, and loads have most of a step
+// to arrive.
 template <bool kIsWhole, SimtTile kTile, bool kIsAligned>
 __device__ void multiply_step(StepLoader<kTile, kIsAligned>& loader,
                               ThreadProduct<kTile>& product) {
@@ -285,19 +299,6 @@ __device__ void multiply_step(StepLoader<kTile, kIsAligned>& loader,
   loader.advance();
 }
 
-// D = epilogue(A . B^T) in f32 by fused multiply-adds.
-//
-// Work      One block computes kTile.m() x kTile.n() of one product, a thread 8 x 16, 16 x 8 or
-//           4 x 4 of it as quads. Blocks are numbered in strips of 8 tiles (tile_at).
-// Pipeline  A ring of steps of a few k in shared memory, turned so that a thread's rows at one k
-//           lie together. With s steps between barriers, the s being read, the first line of the
-//           next and the s being written are 2 s + 1 steps: the ring. One step more is on its way
-//           to registers; the quads of the next k are loaded while those of this k multiply.
-// Output    Each element is one chain of fma over k in order, whatever the tile; beyond k zeros.
-// Cost      2 m n k flop at 128 fma a clock and SM. Of the instructions issued at each k, 128 of
-//           134 multiply (16 of 18 with 4 x 4), and a few more carry the next step;
-//           docs/kernels/gemm_portable.md counts them.
-// Needs     Rows of a and b aligned to 16 bytes if kIsAligned.
 template <class Tile, bool kIsAligned>
 __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_blocks)
     gemm_f32_kernel(const __grid_constant__ PortableGemmParams p) {
@@ -329,7 +330,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
     multiply_step<true>(loader, product);
     end_step();
   }
-  // The steps whose successors in the pipeline are cut by the end of k or lie beyond it.
+  // The last steps: what they prefetch is cut by the end of k or lies beyond it.
   while (loader.k_left() > -(kTile.steps_per_barrier + 2) * kTile.k) {
     multiply_step<false>(loader, product);
     end_step();
@@ -356,7 +357,7 @@ void launch_simt(const GemmArgs& args, const Context& ctx) {
 }
 
 template <bool kIsAligned>
-void launch_simt_chosen(const GemmArgs& args, const Context& ctx) {
+void launch_gemm_f32(const GemmArgs& args, const Context& ctx) {
   const int num_sms = device_info(args.a.device).num_sms;
   const SimtTile tile = choose_simt_tile(product_size(args), num_sms, kIsAligned);
   if constexpr (kIsAligned) {

@@ -1,5 +1,5 @@
-// The shapes of the portable matrix-product kernels, the choice between them, and the order in
-// which blocks walk the product. Plain functions of sizes, tested on the CPU.
+// The tiles of the portable matrix-product kernels, the choice among them, and the order in which
+// blocks walk the product. Plain functions of sizes, tested on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,15 +7,16 @@
 
 namespace tessera::kernels {
 
-// A block of the tensor-core kernel: m x n of the product, `k_bytes` of each row of a and b a step.
+// A block of the tensor-core kernel: m x n of the product, `k_bytes` of each row of a and b per
+// step.
 struct MmaTile {
   int m;
   int n;
-  int k_bytes;  // of a row in shared memory: 64 or 128, the spans of the swizzles
+  int k_bytes;  // bytes of a row in shared memory: 64 or 128, the spans of the swizzles
   int warps_m;  // warps along m and n; each has m / warps_m x n / warps_n
   int warps_n;
   int num_stages;
-  int min_blocks;  // that shall fit on an SM by their registers
+  int min_blocks;  // blocks that must fit on an SM, which limits their registers
 
   constexpr int num_warps() const { return warps_m * warps_n; }
   constexpr int num_threads() const { return 32 * num_warps(); }
@@ -25,16 +26,17 @@ struct MmaTile {
   bool operator==(const MmaTile&) const = default;
 };
 
-// The shapes are types because nvcc cannot name a kernel by a struct value in a namespace.
-// A warp of 64 x 64 reads 4 KB of shared memory, 32 clocks of an SM, for 65,536 multiply-adds, 64
-// clocks of the tensor cores of sm_80; a warp of 32 x 32 reads for as long as it multiplies.
+// The tiles are types because nvcc cannot name a kernel by a struct value in a namespace.
+// For each 32 bytes of k a warp of 64 x 64 reads 4 KB of shared memory, 32 clocks of an SM, for
+// 65,536 multiply-adds, 64 clocks of the tensor cores of sm_80; a warp of 32 x 32 reads for as long
+// as it multiplies.
 struct MmaLarge {
   static constexpr MmaTile kShape{128, 128, 64, 2, 2, 4, 2};
 };
 struct MmaSmall {
   static constexpr MmaTile kShape{64, 64, 64, 2, 2, 4, 3};
 };
-// A few rows of a: b is streamed, so many narrow blocks, each with a deep ring.
+// For few rows of a: many narrow blocks, each with a deep ring, because b is streamed.
 struct MmaNarrow {
   static constexpr MmaTile kShape{16, 32, 128, 1, 2, 8, 4};
 };
@@ -49,8 +51,8 @@ struct SimtTile {
   int warps_n;
   int k;  // a step, a multiple of 8
   int steps_per_barrier;
-  int walk_n;         // columns of a thread that its walk takes together
-  int first_deposit;  // the k of a step at which the first of the next is stored
+  int walk_n;         // columns that a thread's walk takes together
+  int first_deposit;  // the k of a step at which storing the next step begins
   int min_blocks;
 
   constexpr int num_threads() const { return 32 * warps_m * warps_n; }
@@ -58,20 +60,19 @@ struct SimtTile {
   constexpr int strip_n() const { return 32 * warps_n; }
   constexpr int m() const { return quads_m * strip_m(); }
   constexpr int n() const { return quads_n * strip_n(); }
-  // In shared memory: those being read between two barriers, one begun early, those being written.
+  // Steps in shared memory: those read between two barriers, one begun early, those being written.
   constexpr int num_steps() const { return 2 * steps_per_barrier + 1; }
   bool operator==(const SimtTile&) const = default;
 };
 
-// `walk_n` and `first_deposit` are what leaves the fewest conflicts of register banks; the machine
-// code tells.
-struct SimtLarge {  // 128 x 128, 16 x 8 a thread
+// `walk_n` and `first_deposit` were chosen for the fewest register bank conflicts in the SASS.
+struct SimtLarge {  // 128 x 128, 16 x 8 per thread
   static constexpr SimtTile kShape{4, 2, 2, 2, 8, 1, 4, 2, 2};
 };
-struct SimtWide {  // 128 x 256, 8 x 16 a thread, a barrier every three steps
+struct SimtWide {  // 128 x 256, 8 x 16 per thread, a barrier every three steps
   static constexpr SimtTile kShape{2, 4, 4, 2, 8, 3, 1, 2, 1};
 };
-struct SimtSmall {  // 32 x 64, 4 x 4 a thread
+struct SimtSmall {  // 32 x 64, 4 x 4 per thread
   static constexpr SimtTile kShape{1, 1, 2, 2, 16, 1, 1, 2, 4};
 };
 
@@ -94,15 +95,15 @@ constexpr TileCounts count_tiles(const ProductSize& size, int tile_m, int tile_n
   return {(size.m + tile_m - 1) / tile_m, (size.n + tile_n - 1) / tile_n, size.batch};
 }
 
-// No kernel sums parts of k in another order than another, so the choice changes no bit of the
-// result and may depend on m.
+// All tiles sum k in the same order, so the choice changes no bit of the result and may depend on
+// m.
 constexpr MmaTile choose_mma_tile(const ProductSize& size, int num_sms) {
   if (size.m <= MmaNarrow::kShape.m) return MmaNarrow::kShape;
   const bool fills = count_tiles(size, MmaLarge::kShape.m, MmaLarge::kShape.n).total() >= num_sms;
   return fills ? MmaLarge::kShape : MmaSmall::kShape;
 }
-// An SM takes as long for two large tiles at once as for a wide one, or a little longer. Rows that
-// vectors cannot read have no wide tile.
+// An SM takes as long for two large tiles at once as for a wide one, or a little longer. The wide
+// tile exists only for rows that can be read in vectors.
 constexpr SimtTile choose_simt_tile(const ProductSize& size, int num_sms, bool is_aligned) {
   const auto tiles_of = [&](SimtTile tile) {
     return count_tiles(size, tile.m(), tile.n()).total();
@@ -114,16 +115,16 @@ constexpr SimtTile choose_simt_tile(const ProductSize& size, int num_sms, bool i
   return is_aligned && rounds_wide <= rounds_large ? SimtWide::kShape : SimtLarge::kShape;
 }
 
-// A block's tile.
+// The tile of a block.
 struct TileIndex {
   int m;
   int n;
   int batch;
 };
 
-// Blocks run about in the order of their numbers. Strips of kStripTiles tiles of m are walked along
-// n, so that the blocks in flight form a patch about as wide as it is high: its operands are read
-// from device memory once and from L2 by the rest.
+// Blocks run roughly in the order of their numbers. Strips of kStripTiles tiles of m are walked
+// along n, so that the blocks in flight form a patch about as wide as it is high: its operands come
+// from device memory once and from L2 afterwards.
 inline constexpr int kStripTiles = 8;
 constexpr TileIndex tile_at(int block, int tiles_m, int tiles_n) {
   const int tiles = tiles_m * tiles_n;

@@ -1,4 +1,5 @@
-// How a product is cut for the Hopper kernel: a function of its sizes alone, tested on the CPU.
+// How a product is cut for the Hopper kernel: the compiled tiles, the layout of shared memory and
+// the choice among them. A function of the product's sizes alone, tested on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,9 +8,71 @@
 #include <cstdint>
 #include <optional>
 
-#include "kernels/gemm/sm90/tile.h"
-
 namespace tessera::kernels {
+
+// A thread block computes kRows x kCols of the product. A warpgroup holds 64 rows in registers; a
+// block has one or two of them, and producers besides. A stage of the ring holds kSlabs slabs of 64
+// elements of k (128 bytes, the width of the swizzle) of both operands. With kSplits == 2 the two
+// blocks of a cluster share one tile, and each multiplies half of k.
+template <int kWarpgroups_, int kCols_, int kSlabs_, int kSplits_ = 1>
+struct Sm90Tile {
+  static constexpr int kWarpgroups = kWarpgroups_;
+  static constexpr int kRows = 64 * kWarpgroups_;
+  static constexpr int kCols = kCols_;
+  static constexpr int kSlabs = kSlabs_;
+  static constexpr int kBlockK = 64 * kSlabs_;
+  static constexpr int kSplits = kSplits_;
+  // setmaxnreg moves registers between whole warpgroups: two consumer warpgroups get enough only if
+  // the producers are a whole warpgroup too and give theirs away.
+  static constexpr bool kMovesRegisters = kWarpgroups_ == 2;
+  // Whether results may pass through shared memory, to be stored by TMA.
+  static constexpr bool kStages = kWarpgroups_ == 2 && kSplits_ == 1;
+  static constexpr int kThreads = 128 * kWarpgroups_ + (kMovesRegisters ? 128 : 32);
+  static_assert(kCols % 16 == 0 && kCols <= 256);
+};
+
+// The shapes that are compiled. One warpgroup serves few rows; its column counts make the tiles of
+// common layers fill the SMs in one wave. Two warpgroups serve many rows.
+template <class... Tiles>
+struct Sm90TileList {};
+using Sm90Tiles1 =
+    Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 32, 4>, Sm90Tile<1, 48, 2>, Sm90Tile<1, 48, 4>,
+                 Sm90Tile<1, 64, 2>, Sm90Tile<1, 64, 4>, Sm90Tile<1, 96, 2>, Sm90Tile<1, 112, 1>,
+                 Sm90Tile<1, 112, 2>, Sm90Tile<1, 128, 2>, Sm90Tile<1, 192, 1>>;
+using Sm90Tiles2 = Sm90TileList<Sm90Tile<2, 32, 2>, Sm90Tile<2, 48, 2>, Sm90Tile<2, 64, 2>,
+                                Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>, Sm90Tile<2, 160, 1>,
+                                Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>, Sm90Tile<2, 256, 1>>;
+// For products with too few tiles to keep every SM, or its memory traffic, busy.
+using Sm90TilesSplit =
+    Sm90TileList<Sm90Tile<2, 64, 1, 2>, Sm90Tile<2, 96, 1, 2>, Sm90Tile<2, 128, 1, 2>>;
+
+inline constexpr int kSlabBytes = 128;  // one row of a slab
+inline constexpr int kMaxStages = 24;
+inline constexpr int kFirstAPieces = 4;  // pieces of 16 bytes that a consumer loads without TMA
+// Each consumer warp stages 16 rows of out at a time, in two buffers.
+inline constexpr int kStoreBytes = 16 * 128;
+inline constexpr int kStoreBuffers = 2;
+
+// Columns of a staged box: the widest that divides the columns of the tile's results.
+constexpr int store_box_cols(int out_cols) {
+  return out_cols % 64 == 0 ? 64 : out_cols % 32 == 0 ? 32 : 16;
+}
+
+// Offsets in shared memory. The slots of A come first: if they hold fewer than 64 rows, wgmma reads
+// on into what follows, and the rows computed from that are not stored.
+struct Sm90Layout {
+  int a_slot_bytes;
+  int b_slot_bytes;
+  int num_stages;
+  int store_bytes;  // staging buffers of all warps; 0: results are stored from registers
+
+  constexpr int a(int stage) const { return store_bytes + stage * a_slot_bytes; }
+  constexpr int b(int stage) const {
+    return store_bytes + num_stages * a_slot_bytes + stage * b_slot_bytes;
+  }
+  constexpr int barriers() const { return b(num_stages); }
+  constexpr int size() const { return barriers() + 2 * 8 * kMaxStages; }
+};
 
 struct Sm90Problem {
   int64_t m;
@@ -42,13 +105,13 @@ constexpr auto shapes_of(Sm90TileList<Tiles...>) {
 
 struct Sm90Plan {
   Sm90Shape shape;
-  bool shares_b;    // between the two blocks of a cluster, one below the other
-  int cluster;      // blocks of a cluster
-  int group;        // of tiles of m
-  int num_early;    // blocks of k of B that may be loaded ahead of the kernel in front
-  int num_by_hand;  // of these, blocks whose A is loaded by hand: the pieces of all consumers
+  bool shares_b;    // the two blocks of a cluster have tiles one below the other and share B
+  int cluster;      // blocks in a cluster
+  int group;        // tiles of m walked before the next tile of n
+  int num_early;    // stages of a static B loaded before the kernel in front has finished
+  int num_by_hand;  // of these, stages whose A the consumers load without TMA
   int a_rows;
-  int num_m_tiles;  // of clusters
+  int num_m_tiles;  // with shares_b: pairs of tiles
   int num_n_tiles;
   int num_tiles;
   int num_blocks;
@@ -57,8 +120,9 @@ struct Sm90Plan {
 
 constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
-// Bytes of B that are loaded ahead of the kernel in front. More, by measurement, only keeps A, for
-// which everyone waits, behind them in the copy engine: the more so the more rows A has.
+// Bytes of B loaded before the kernel in front has finished. More was measured to be slower: A,
+// for which all consumers wait, then queues behind B in the TMA unit, and the more so the more rows
+// it has.
 constexpr int early_bytes(const Sm90Problem& problem, Sm90Shape shape) {
   const bool is_wide = shape.cols > 64;
   if (problem.m <= 16) return (is_wide ? 128 : 96) * 1024;
@@ -86,7 +150,7 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, shape.cols));
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
   plan.cluster = shares_b ? 2 : shape.splits;
-  // A cluster that splits k computes one tile; others go on to the next.
+  // A cluster that splits k computes one tile; the others are persistent.
   plan.num_blocks =
       plan.cluster * (shape.splits > 1 ? plan.num_tiles
                                        : std::min(plan.num_tiles, problem.num_sms / plan.cluster));
@@ -101,9 +165,9 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
   return plan;
 }
 
-// Cycles of a product with many rows, by what an SM can do: a wgmma of n columns takes n / 2
-// cycles, or as long as its operands take to leave shared memory at 128 bytes a cycle; about 52
-// bytes a cycle come in. A wave more costs more than any of this.
+// Estimated cycles of a product with many rows. A wgmma of n columns takes n / 2 cycles, or as long
+// as reading its operands from shared memory at 128 bytes per cycle; an SM receives about 52 bytes
+// per cycle. The number of waves weighs most.
 constexpr int64_t estimate_cycles(const Sm90Problem& problem, Sm90Shape shape) {
   const int64_t rows = 64 * shape.warpgroups;
   const int64_t tiles =
@@ -111,20 +175,20 @@ constexpr int64_t estimate_cycles(const Sm90Problem& problem, Sm90Shape shape) {
   const int64_t waves = divide_up(tiles, problem.num_sms / shape.splits);
   const int64_t multiply = 4 * shape.warpgroups * std::max(shape.cols / 2, 16 + shape.cols / 4);
   const int64_t load = (std::min(rows, problem.m) + shape.cols) * kSlabBytes / 52;
-  // Fitted to what was measured with 64 to 128 columns.
+  // Cost of adding the halves, fitted to measurements with 64 to 128 columns.
   const int64_t fold = shape.splits > 1 ? shape.cols * shape.cols / 4 : 0;
   const int64_t blocks = divide_up(divide_up(problem.k, 64), shape.splits);
   return waves * (blocks * std::max(multiply, load) + 2500 + fold);
 }
-// Cycles in which the chip's memory delivers what must be read and takes what is written.
+// Cycles that device memory needs for all operands and the result.
 constexpr int64_t estimate_memory_cycles(const Sm90Problem& problem) {
   constexpr int64_t kBytesPerCycle = 2450;
   const int64_t elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n;
   return problem.batch * 2 * elements / kBytesPerCycle;
 }
 
-// Few rows: reading B is all that counts. Cut it so that the SMs get equal shares, in one wave or
-// two; where there are many waves their evenness matters less than long copies.
+// Few rows: the time is that of reading B. Cut it so that all SMs get equal shares within three
+// waves; with more waves, long copies matter more than equal shares.
 constexpr Sm90Shape choose_shape_for_few(const Sm90Problem& problem) {
   const bool is_fewest = problem.m <= 32;
   const auto with_slabs = [&](int cols) {
@@ -162,15 +226,15 @@ constexpr Sm90Shape choose_shape_for_many(const Sm90Problem& problem) {
 constexpr Sm90Plan plan_sm90(const Sm90Problem& problem) {
   const Sm90Shape shape =
       problem.m <= 64 ? choose_shape_for_few(problem) : choose_shape_for_many(problem);
-  // Two blocks that share B save reads of L2, and with them power, where the product is large.
+  // In large products, blocks that share B save L2 reads, and with them power.
   const int64_t m_tiles = divide_up(problem.m, 64 * shape.warpgroups);
   const bool shares_b =
       shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
   return make_plan(problem, shape, shares_b);
 }
 
-// A plan that splits k, where it should be faster by a twelfth; nothing where it should not. Up
-// to 64 rows it never is: memory is the limit there, and one wave reads all of B.
+// A plan that splits k, if the estimate says it is faster by at least a twelfth. Up to 64 rows it
+// never is: memory is the limit there, and one wave reads all of B.
 constexpr std::optional<Sm90Plan> plan_sm90_split(const Sm90Problem& problem) {
   if (problem.m <= 64 || problem.k < 2048) return std::nullopt;
   const int64_t memory = estimate_memory_cycles(problem);
@@ -188,8 +252,9 @@ constexpr std::optional<Sm90Plan> plan_sm90_split(const Sm90Problem& problem) {
   return make_plan(problem, best, false);
 }
 
-// Where cuBLASLt was measured to be faster, by 2 to 15 %: up to 1024 rows there are too few tiles
-// to fill the chip or to hide a fold; beyond, with k no longer than this, its larger tiles win.
+// Whether cuBLASLt was measured to be faster, by 2 to 15 %. Up to 1024 rows this kernel has too few
+// tiles to fill the GPU or to hide the fold; beyond, for k up to most_k, cuBLASLt's larger tiles
+// win.
 constexpr bool is_better_yielded(const Sm90Problem& problem) {
   struct Range {
     int64_t least_n, most_n;

@@ -1,4 +1,4 @@
-// The launchers that the sparse table points at, and what they take.
+// The launcher of the kernel for 2:4 sparse weights, and what it takes; defined in sparse.cuh.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,8 +12,8 @@ namespace tessera::kernels {
 template <class T>
 void launch_gemm_2_4(const Gemm24Args& args, const Context& ctx);
 
-// The kernel copies 16 bytes at a time and counts in 32 bits. k is a multiple of 32, so the rows of
-// values follow suit.
+// The kernel copies 16 bytes at a time and counts in 32 bits. k is a multiple of 32, so rows of
+// values are aligned if the first one is.
 inline bool accepts_gemm_2_4(const Gemm24Args& args) {
   const auto is_aligned = [](const TensorView& t) {
     return reinterpret_cast<uintptr_t>(t.data) % 16 == 0;

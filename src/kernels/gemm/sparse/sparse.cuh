@@ -1,28 +1,30 @@
-// The product with a 2:4 sparse weight by mma.sp: the weight is the sparse operand, tokens the
-// dense one.
+// The product with a 2:4 sparse weight by mma.sp: the weight is the sparse operand, the tokens are
+// the dense one.
 // SPDX-License-Identifier: MIT
 //
 //   out[m, n] = a[m, k] . w[n, k]^T          over the two in four elements of w that are kept
 //
-// Work      A block owns n x m of the product transposed: rows of the weight by tokens. Strips of 8
-//           tiles of m are walked along n, so that what is in flight shares its operands in L2.
+// Work      A block computes n x m of the transposed product: rows of the weight by tokens. Strips
+//           of 8 tiles of m are walked along n, so that blocks in flight share operands in L2.
 // Pipeline  A ring of stages of 128 of k, filled by cp.async: values and tokens swizzled, meta as
-//           it lies in memory, which is as the lanes want it. One barrier a stage.
-// Output    Rounded, turned over in shared memory, and written along n. k is summed in order in
-//           steps of 32 by every tile, so a row of out has the same bits in any m.
-// Cost      1.125 bytes a weight against 2 dense: at small m, where the weight is all the traffic,
-//           at most 1.78 times as fast. At large m half the products of a dense kernel by mma.sync;
-//           shared memory delivers just enough for that. docs/kernels/gemm_sparse.md
+//           it is in memory, which is the order the lanes need. One barrier per stage.
+// Output    Rounded, transposed in shared memory and written along n. Every tile sums k in order in
+//           steps of 32, so a row of out has the same bits in any m.
+// Cost      1.125 bytes per weight instead of 2: at small m, where the weight is all the traffic,
+// at
+//           most 1.78 times as fast as dense. At large m half the products of a dense mma.sync
+//           kernel, for which shared memory is just fast enough. docs/kernels/gemm_sparse.md
 // Needs     k a multiple of 32; a, values and meta aligned to 16 bytes.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/gemm/portable/tile.h"
 #include "kernels/gemm/sparse/launch.h"
-#include "kernels/gemm/sparse/params.h"
 #include "kernels/gemm/sparse/tile.h"
 #include "kernels/launch.h"
+#include "tessera/core/device.h"
 #include "tile/convert.cuh"
 #include "tile/fragment.cuh"
 #include "tile/ptx/address.cuh"
@@ -34,9 +36,26 @@
 
 namespace tessera::kernels {
 
+// What the kernel reads: plain data, copied by value into constant memory. Strides count elements.
+struct SparseGemmParams {
+  const void* a;         // [m, k]
+  const void* values;    // [n, k / 2]
+  const uint32_t* meta;  // [ceil(n / 32), k / 32, 32]
+  void* out;             // [m, n]
+  int64_t a_stride;
+  int64_t out_stride;
+  int m;
+  int n;
+  int k;  // a multiple of 32
+  int tiles_m;
+  int tiles_n;
+  bool has_vectors;  // out may be written 16 bytes at a time
+};
+static_assert(std::is_trivially_copyable_v<SparseGemmParams>);
+
 inline constexpr int kSparseSteps = kSparseStageK / kSparseStepK;
 
-// Rows of 128 bytes, swizzled; a token's 256 bytes of a stage are rows of two slabs.
+// Rows of 128 bytes, swizzled; the 256 bytes of a token per stage are a row in each of two slabs.
 template <class Tile>
 struct SparseStage {
   unsigned char values[Tile::kShape.n * 128];
@@ -44,15 +63,15 @@ struct SparseStage {
   uint32_t meta[Tile::kShape.n / 32][kSparseSteps][32];
 };
 
-// The ring, and after it the product as [token][row of the weight]. 16 bytes after each row keep
-// both its writing, down a column, and its reading free of bank conflicts.
+// The ring, and after the last stage the product as [token][row of the weight]. 16 bytes of padding
+// per row avoid bank conflicts both when it is written down a column and when it is read.
 template <class T, class Tile>
 union SparseStorage {
   SparseStage<Tile> stages[Tile::kShape.num_stages];
   T out[Tile::kShape.m][Tile::kShape.n + 8];
 };
 
-// Where a block's tile begins in the weight's rows and in the tokens.
+// Where a block's tile begins: row of the weight, token.
 struct SparseOrigin {
   int n;
   int m;
@@ -62,14 +81,14 @@ __device__ inline uint32_t swizzled_chunk(int row, int chunk) {
   return tile::swizzled(tile::Swizzle::b128, static_cast<uint32_t>(row * 128 + chunk * 16));
 }
 
-// Copies kRows rows of kChunks chunks of 16 bytes a stage; the chunks of a row fill slabs of 8.
+// Copies kRows rows of kChunks chunks of 16 bytes per stage; each slab takes 8 chunks of a row.
 template <int kRows, int kChunks, int kThreads>
 class RowCopier {
   static constexpr int kRowsAtOnce = kThreads / kChunks;
   static_assert(kThreads % kChunks == 0);
 
  public:
-  // `rows` is where the first row begins; num_rows and num_bytes of each exist from there on.
+  // `rows` is the first row; num_rows rows of num_bytes each exist from there on.
   __device__ RowCopier(const void* rows, int64_t row_bytes, int num_rows, int64_t num_bytes)
       : row_(static_cast<int>(threadIdx.x) / kChunks),
         chunk_(static_cast<int>(threadIdx.x) % kChunks),
@@ -79,12 +98,12 @@ class RowCopier {
         bytes_left_(num_bytes - 16 * chunk_),
         offset_(offset_of(row_)) {}
 
-  // Starts the copies of the next stage to this shared address. What does not exist becomes zeros.
+  // Starts the copies of the next stage to this shared address; beyond the operand it writes zeros.
   __device__ void fetch(uint32_t stage) {
     TESSERA_UNROLL
     for (int first = 0; first < kRows; first += kRowsAtOnce) {
       if (first + kRowsAtOnce > kRows && row_ + first >= kRows) break;
-      // Whole periods of the swizzle apart, all passes have one offset.
+      // Passes a multiple of the swizzle's period apart share one offset.
       const uint32_t offset = kRowsAtOnce % 8 == 0 ? offset_ + static_cast<uint32_t>(first * 128)
                                                    : offset_of(row_ + first);
       const bool is_inside = first < rows_left_ && bytes_left_ > 0;
@@ -109,8 +128,8 @@ class RowCopier {
   uint32_t offset_;
 };
 
-// Copies the meta of a stage, 16 bytes a thread. Beyond n the last block of rows there is stands
-// in, because not every pattern of bits is meta; beyond k nothing is copied, nor read.
+// Copies the meta of a stage, 16 bytes per thread. Beyond n the last block of rows is repeated,
+// because not every bit pattern is valid meta; beyond k nothing is copied or read.
 template <class Tile>
 class MetaCopier {
   static constexpr int kChunks = Tile::kShape.n / 32 * kSparseSteps * 8;
@@ -140,7 +159,7 @@ class MetaCopier {
   uint32_t offset_;
 };
 
-// What one thread copies, stage after stage.
+// Everything one thread copies per stage.
 template <class Tile>
 class StageCopier {
   static constexpr SparseTile kShape = Tile::kShape;
@@ -165,7 +184,7 @@ class StageCopier {
   MetaCopier<Tile> meta_;
 };
 
-// d[i][j]: 16 rows of the weight from 16 i, by 8 tokens from 8 j, of this warp's part.
+// d[i][j]: rows 16 i to 16 i + 15 of the warp's part of the weight by tokens 8 j to 8 j + 7.
 template <class Tile>
 struct SparseAccumulators {
   static constexpr int kRows = Tile::kShape.warp_n() / 16;
@@ -174,8 +193,7 @@ struct SparseAccumulators {
   float d[kRows][kTokens][4];
 };
 
-// Adds a stage to the accumulators; `num_steps` of it exist. `row` and `token` are the warp's
-// first.
+// Adds the first `num_steps` steps of a stage. `row` and `token` are the first of the warp.
 template <class T, class Tile>
 __device__ void consume_stage(const SparseStage<Tile>& stage, int num_steps, int row, int token,
                               SparseAccumulators<Tile>& sum) {
@@ -198,7 +216,7 @@ __device__ void consume_stage(const SparseStage<Tile>& stage, int num_steps, int
     for (int i = 0; i < Sum::kRows / 2; ++i) meta[i] = stage.meta[row / 32 + i][step][lane];
     TESSERA_UNROLL
     for (int j = 0; j < Sum::kTokens; ++j) {
-      uint32_t b[4];  // 8 tokens by 64 bytes: lanes 8 c to 8 c + 7 point at their chunk c
+      uint32_t b[4];  // 8 tokens by 64 bytes: lanes 8 c to 8 c + 7 point at chunk c
       tile::ptx::ldmatrix(b, tokens + step / 2 * Tile::kShape.m * 128 +
                                  swizzled_chunk(token + 8 * j + lane % 8, step % 2 * 4 + lane / 8));
       TESSERA_UNROLL
@@ -210,7 +228,7 @@ __device__ void consume_stage(const SparseStage<Tile>& stage, int num_steps, int
   }
 }
 
-// Rounds this warp's part and lays it down turned over.
+// Rounds this warp's part and stores it transposed in shared memory.
 template <class T, class Tile>
 __device__ void stage_out(const SparseAccumulators<Tile>& sum, int row, int token,
                           T (&out)[Tile::kShape.m][Tile::kShape.n + 8]) {
@@ -232,7 +250,7 @@ __device__ void stage_out(const SparseAccumulators<Tile>& sum, int row, int toke
   }
 }
 
-// Writes the tile along n, 16 bytes at a time where that is possible.
+// Writes the tile along n, 16 bytes at a time if out is aligned.
 template <class T, class Tile>
 __device__ void store_out(const T (&out)[Tile::kShape.m][Tile::kShape.n + 8],
                           const SparseGemmParams& p, SparseOrigin at) {
@@ -267,7 +285,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), 1)
   const int token = warp % kShape.warps_m * kShape.warp_m();
   const int num_stages = (p.k + kSparseStageK - 1) / kSparseStageK;
 
-  // A group is committed for every stage, there or not, so that the wait counts the same.
+  // A group is committed for every stage, even beyond k, so that the count in the wait is constant.
   StageCopier<Tile> copier(p, at);
   for (int i = 0; i < kStages - 1; ++i) {
     if (i < num_stages) copier.fetch(storage.stages[i]);
@@ -277,7 +295,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), 1)
   int slot = 0;
   for (int i = 0; i < num_stages; ++i) {
     tile::ptx::cp_async_wait_group<kStages - 2>();
-    __syncthreads();  // stage i is there for all, and all have done with the one before it
+    __syncthreads();  // stage i has landed, and every thread has read the stage before it
     const int free_slot = slot == 0 ? kStages - 1 : slot - 1;
     if (i + kStages - 1 < num_stages) copier.fetch(storage.stages[free_slot]);
     tile::ptx::cp_async_commit_group();
@@ -286,7 +304,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), 1)
     slot = slot + 1 == kStages ? 0 : slot + 1;
   }
   tile::ptx::cp_async_wait_group<0>();
-  __syncthreads();  // the ring is done with, and out takes its place
+  __syncthreads();  // the ring is no longer read; out takes its place
   stage_out<T, Tile>(sum, row, token, storage.out);
   __syncthreads();
   store_out<T, Tile>(storage.out, p, at);

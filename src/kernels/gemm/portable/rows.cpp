@@ -1,0 +1,66 @@
+// The portable library's tables: products with a dense and with a 2:4 sparse weight.
+// SPDX-License-Identifier: MIT
+#include "kernels/gemm/rows.h"
+
+#include "kernels/gemm/portable/launch.h"
+#include "kernels/gemm/sparse/launch.h"
+
+namespace tessera::kernels {
+namespace {
+
+using Launch = void (*)(const GemmArgs&, const Context&);
+using Accepts = bool (*)(const GemmArgs&);
+
+// Every kernel stores all types of out, so rows of one `in` share their launchers. f32 products are
+// not stored as codes. `suffix` tells rows of the same types apart.
+constexpr Row<GemmArgs> row(RowKey key, Launch launch, Accepts accepts,
+                            std::string_view suffix = "") {
+  return {"gemm", Library::portable, key, launch, label_of(types_of(key), suffix), accepts};
+}
+template <class T>
+constexpr Row<GemmArgs> aligned(DType out) {
+  return row({dtype_of<T>, out}, &launch_gemm_mma<T>, &accepts_aligned);
+}
+template <class T>
+constexpr Row<GemmArgs> unaligned(DType out) {
+  return row({dtype_of<T>, out}, &launch_gemm_mma_unaligned<T>, &accepts_any, "_unaligned");
+}
+constexpr RowKey kF32{DType::f32, DType::f32};
+
+constexpr Row<GemmArgs> kRows[] = {
+    aligned<Bf16>(DType::bf16),
+    aligned<Bf16>(DType::f32),
+    aligned<Bf16>(DType::e4m3),
+    aligned<Bf16>(DType::i8),
+    aligned<F16>(DType::f16),
+    aligned<F16>(DType::f32),
+    aligned<F16>(DType::e4m3),
+    aligned<F16>(DType::i8),
+    row(kF32, &launch_gemm_mma<float>, &accepts_tf32, "_tf32"),
+    row(kF32, &launch_gemm_f32<true>, &accepts_aligned),
+
+    unaligned<Bf16>(DType::bf16),
+    unaligned<Bf16>(DType::f32),
+    unaligned<Bf16>(DType::e4m3),
+    unaligned<Bf16>(DType::i8),
+    unaligned<F16>(DType::f16),
+    unaligned<F16>(DType::f32),
+    unaligned<F16>(DType::e4m3),
+    unaligned<F16>(DType::i8),
+    row(kF32, &launch_gemm_f32<false>, &accepts_any, "_unaligned"),
+};
+
+template <class T>
+constexpr Row<Gemm24Args> sparse_row() {
+  constexpr DType kType = dtype_of<T>;
+  return {"gemm_2_4", Library::portable, {kType, kType}, &launch_gemm_2_4<T>,
+          {},         &accepts_gemm_2_4};
+}
+constexpr Row<Gemm24Args> kSparseRows[] = {sparse_row<Bf16>(), sparse_row<F16>()};
+
+}  // namespace
+
+std::span<const Row<GemmArgs>> gemm_rows() { return kRows; }
+std::span<const Row<Gemm24Args>> gemm_2_4_rows() { return kSparseRows; }
+
+}  // namespace tessera::kernels
