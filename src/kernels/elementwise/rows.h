@@ -1,5 +1,5 @@
-// The elementwise family's tables, one per operation and library. A build without CUDA, or without
-// Hopper, links empty tables in their place (rows_none.cpp, rows_sm90_none.cpp).
+// The elementwise family's tables, one per operation and library; empty in a build without CUDA
+// (kernels/rows_none.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 

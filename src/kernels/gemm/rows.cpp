@@ -28,7 +28,7 @@ constexpr Row<GemmArgs> kRows[] = {
     row(DType::f16, DType::e4m3, &launch_gemm_mma<F16>, &accepts_aligned),
     row(DType::f16, DType::i8, &launch_gemm_mma<F16>, &accepts_aligned),
     row(DType::f32, DType::f32, &launch_gemm_mma<float>, &accepts_tf32, "f32_tf32"),
-    row(DType::f32, DType::f32, &launch_gemm_f32, &accepts_aligned),
+    row(DType::f32, DType::f32, &launch_gemm_f32<true>, &accepts_aligned),
 
     row(DType::bf16, DType::bf16, &launch_gemm_mma_unaligned<Bf16>, &accepts_any, "bf16_unaligned"),
     row(DType::bf16, DType::f32, &launch_gemm_mma_unaligned<Bf16>, &accepts_any,
@@ -42,7 +42,7 @@ constexpr Row<GemmArgs> kRows[] = {
     row(DType::f16, DType::e4m3, &launch_gemm_mma_unaligned<F16>, &accepts_any,
         "f16_e4m3_unaligned"),
     row(DType::f16, DType::i8, &launch_gemm_mma_unaligned<F16>, &accepts_any, "f16_i8_unaligned"),
-    row(DType::f32, DType::f32, &launch_gemm_f32_unaligned, &accepts_any, "f32_unaligned"),
+    row(DType::f32, DType::f32, &launch_gemm_f32<false>, &accepts_any, "f32_unaligned"),
 };
 
 }  // namespace

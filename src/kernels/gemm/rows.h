@@ -1,5 +1,5 @@
-// The matrix product's tables, one per library. A build without CUDA, or without Hopper, links
-// empty tables in their place (rows_none.cpp, rows_sm90_none.cpp).
+// The matrix product's tables, one per library; empty in a build without CUDA
+// (kernels/rows_none.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 

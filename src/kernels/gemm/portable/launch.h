@@ -13,8 +13,8 @@ void launch_gemm_mma(const GemmArgs& args, const Context& ctx);
 template <class T>
 void launch_gemm_mma_unaligned(const GemmArgs& args, const Context& ctx);
 
-// By CUDA cores.
+// By CUDA cores; kIsAligned: rows of a and b begin at multiples of 16 bytes.
+template <bool kIsAligned>
 void launch_gemm_f32(const GemmArgs& args, const Context& ctx);
-void launch_gemm_f32_unaligned(const GemmArgs& args, const Context& ctx);
 
 }  // namespace tessera::kernels

@@ -356,7 +356,7 @@ void launch_simt(const GemmArgs& args, const Context& ctx) {
 }
 
 template <bool kIsAligned>
-void launch_simt_chosen(const GemmArgs& args, const Context& ctx) {
+void launch_gemm_f32(const GemmArgs& args, const Context& ctx) {
   const int num_sms = device_info(args.a.device).num_sms;
   const SimtTile tile = choose_simt_tile(product_size(args), num_sms, kIsAligned);
   if constexpr (kIsAligned) {

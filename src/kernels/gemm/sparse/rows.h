@@ -1,4 +1,4 @@
-// The table of the product with a 2:4 sparse weight. A build without CUDA links rows_none.cpp.
+// The table of the product with a 2:4 sparse weight; empty in a build without CUDA.
 // SPDX-License-Identifier: MIT
 #pragma once
 

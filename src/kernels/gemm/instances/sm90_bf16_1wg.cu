@@ -1,9 +1,0 @@
-// The Hopper kernel for bf16, one warpgroup a block.
-// SPDX-License-Identifier: MIT
-#include "kernels/gemm/sm90/launch_sm90.cuh"
-
-namespace tessera::kernels {
-
-template void launch_one_warpgroup<Bf16>(const GemmArgs&, const Sm90Plan&, const Context&);
-
-}  // namespace tessera::kernels
