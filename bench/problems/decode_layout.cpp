@@ -37,7 +37,7 @@ std::vector<int32_t> drawn(int64_t count, int64_t of, Random random) {
 int64_t DecodeOptions::page_rows() const {
   if (is_paged()) return page;
   // Columns share a scale over whole groups of tokens.
-  return k == KvStored::i4_columns ? (kv_len + kKvGroup - 1) / kKvGroup * kKvGroup : kv_len;
+  return traits(k).has_tail() ? (kv_len + kKvGroup - 1) / kKvGroup * kKvGroup : kv_len;
 }
 
 int64_t DecodeOptions::max_pages() const {
@@ -63,9 +63,11 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.strided = get("strided");
   o.num_tails = get("tails", 8);
   o.head_scales = get("head_scales");
-  o.k = static_cast<KvStored>(get("k"));
-  o.v = static_cast<KvStored>(get("v", o.k == KvStored::i4_columns ? get("k") - 1 : get("k")));
-  o.tail = get("tail");
+  o.k = static_cast<KvFormat>(get("k_format"));
+  o.v = static_cast<KvFormat>(get("v_format", option(traits(o.k).values)));
+  if (const int64_t dtype = get("tail_dtype", -1); dtype >= 0) {
+    o.tail_dtype = static_cast<DType>(dtype);
+  }
   o.has_q_axis = get("q_len") != 0;
   o.has_lens = get("lens") != 0;
   o.has_blocks = get("blocks") != 0;
@@ -81,10 +83,10 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.is_normal = fill == Fill::normal;
   o.chooses_one_key = o.has_alibi || o.has_repeats;
   if (o.is_paged()) o.shared = std::min(o.shared, o.max_pages());
-  if (o.k > KvStored::i4_columns || o.v > KvStored::i4) {
-    fail("problem: k is 0 to 6 and v is 0 to 5: plain, e4m3, e5m2, i8, u8, i4, i4 by columns");
+  if (traits(o.v).has_tail()) {
+    fail(concat("problem: v_format is ", name(o.v), "; only keys have scales by column"));
   }
-  if (o.k == KvStored::i4_columns && o.num_tails < o.batch) {
+  if (traits(o.k).has_tail() && o.num_tails < o.batch) {
     fail(concat("problem: tails is ", o.num_tails, ", the sequences need ", o.batch));
   }
   return o;
@@ -158,7 +160,7 @@ int64_t DecodeLayout::page_of(int64_t s, int64_t t) const {
 }
 
 bool DecodeLayout::is_in_tail(int64_t s, int64_t t) const {
-  return options_.k == KvStored::i4_columns && t / kKvGroup == (length(s) - 1) / kKvGroup;
+  return traits(options_.k).has_tail() && t / kKvGroup == (length(s) - 1) / kKvGroup;
 }
 
 // A token sees itself and some others, later ones among them. Bits beyond the tokens say nothing.

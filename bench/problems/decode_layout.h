@@ -3,22 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "bench/problem.h"
 
 namespace tessera::bench {
 
-// How keys, or values, are stored; the number is what a shape calls it.
-enum class KvStored : uint8_t { plain, e4m3, e5m2, i8, u8, i4, i4_columns };
-
 // The options of a shape; decode.cpp says what they mean.
 struct DecodeOptions {
   int64_t batch, q_len, kv_len, heads, kv_heads, d;
   int64_t least;  // keys that each sequence has
   int64_t page, pages, shared, window, max_keys, strided, num_tails, head_scales;
-  KvStored k, v;
-  int64_t tail;  // the type of the tail: 0 that of q, 1 f32, 2 f16, 3 bf16
+  KvFormat k, v;
+  std::optional<DType> tail_dtype;  // absent: that of q
   bool has_q_axis, has_lens, has_blocks, has_tree, has_softcap, has_sinks, has_alibi, has_lse;
   bool is_in_place, has_longest, says_shared, has_repeats, is_normal;
   bool chooses_one_key;  // integers: no query weighs several keys alike

@@ -11,8 +11,8 @@ import compare_sass  # noqa: E402
 DUMP = """
 Fatbin elf code:
 arch = sm_90a
-	code for sm_90a
-		Function : {name}
+ code for sm_90a
+  Function : {name}
         /*0000*/                   LDC R1, c[0x0][0x28] ;     /* 0x00000a00ff017b82 */
                                                               /* 0x000fe20000000800 */
         /*0010*/                   MOV R4, 32@lo({name}) ;    /* 0x{code} */

@@ -1,5 +1,5 @@
-// A paged KV cache: how keys and values are stored in pages, and what is done to them beside
-// attention: new tokens written, pages copied before they change, pages read back.
+// A paged KV cache: how keys and values lie in pages, and the operations on them other than
+// attention: append new tokens, copy pages before they change, read pages back.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,33 +8,29 @@
 
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/kv_format.h"
 #include "tessera/ops/rope.h"
 
 namespace tessera {
 
-// How keys, or values, are stored. A row is the head_dim elements of one token and head. What an
-// element is worth follows from the type of the pages and the shape of their scales:
+// What an element is worth follows from the type of the pages and the shape of their scales:
 //
-//   pages            scales                                       element
-//   f32, f16, bf16   none                                         itself
-//   e4m3, e5m2       f32 [1] or [num_kv_heads]; none: 1           code * scale
-//   i8               f16 [num_pages, page_size, num_kv_heads, 1]  code * scale of its row
-//   u8, i4           f16 [num_pages, page_size, num_kv_heads, 2]  code * scale + low of its row
-//   i4, keys alone   f16 [num_pages, page_size / 32, num_kv_heads, head_dim, 2]
-//                                                                 code * scale + low of its column
-//                                                                 in 32 tokens
+//   format        pages            scales (KvScales)   element
+//   plain         f32, f16, bf16   none                itself
+//   e4m3, e5m2    the same         head                code * scale
+//   int8          i8               row                 code * scale
+//   uint8         u8               row                 code * scale + low
+//   int4_token    i4               row                 code * scale + low
+//   int4          i4, keys alone   column              code * scale + low
 // Codes of u8 and i4 are unsigned: 0 to 255 and 0 to 15. Product and sum are float, each rounded.
-// Elements of a row lie side by side, as do a row's scale and low; rows may be anywhere.
-enum class KvFormat : uint8_t { plain, fp8, int8, uint8, int4, int4_columns };
-inline constexpr int64_t kKvGroup = 32;  // tokens whose columns share a scale
-
+// Elements of a row lie side by side, as do a scale and its low; rows may be anywhere.
 inline KvFormat kv_format(const TensorView& pages, const TensorView& scales) {
   switch (pages.dtype) {
-    case DType::e4m3:
-    case DType::e5m2: return KvFormat::fp8;
+    case DType::e4m3: return KvFormat::e4m3;
+    case DType::e5m2: return KvFormat::e5m2;
     case DType::i8: return KvFormat::int8;
     case DType::u8: return KvFormat::uint8;
-    case DType::i4: return scales.rank == 5 ? KvFormat::int4_columns : KvFormat::int4;
+    case DType::i4: return scales.rank == 5 ? KvFormat::int4 : KvFormat::int4_token;
     default: return KvFormat::plain;
   }
 }
@@ -47,7 +43,7 @@ struct PagedKv {
   TensorView v_pages;        // like k_pages, in a type of its own
   TensorView page_table;     // i32 [batch, max_pages]; rows may be apart
   TensorView seq_lens;       // i32 [batch], contiguous: tokens to attend to, the newest included
-  TensorView k_scales = {};  // as KvFormat says
+  TensorView k_scales = {};  // as kv_format() says
   TensorView v_scales = {};
   // Columns of keys share a scale once there are 32 tokens. Those of the newest token's group,
   // which may not be full yet, are read from here instead: token t of sequence s is row t % 32 of
