@@ -31,7 +31,7 @@ void check_limits(const BatchLimits& limits) {
                 ", max_pages ", limits.max_pages, ", logits ", limits.logits,
                 "; all but logits must be at least 1"));
   }
-  if (limits.kv_type != KvType::plain && limits.max_positions < 1) {
+  if (limits.kv_type != KvFormat::plain && limits.max_positions < 1) {
     fail(concat("BatchBuffers: limits are kv_type ", name(limits.kv_type), ", max_positions ",
                 limits.max_positions, "; say how long a sequence may be"));
   }
@@ -82,7 +82,7 @@ void check_host(const HostBatch& host, const BatchLimits& limits) {
   check_count("page_table", host.page_table.size(),
               host.seq_lens.size() * static_cast<size_t>(host.max_pages));
   check_rows(host);
-  if (limits.kv_type == KvType::plain) return;
+  if (limits.kv_type == KvFormat::plain) return;
   for (const int32_t seq_len : host.seq_lens) {
     check_limit("seq_lens", static_cast<size_t>(seq_len), limits.max_positions);
   }
@@ -186,7 +186,7 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
     staging_.as<int32_t>()[chunk_begin + i] -= static_cast<int32_t>(host.num_decodes);
   }
   batch.logit_rows = stage(host.logit_rows, {static_cast<int64_t>(host.logit_rows.size())});
-  if (limits_.kv_type != KvType::plain) stage_chunks(host, batch);
+  if (limits_.kv_type != KvFormat::plain) stage_chunks(host, batch);
   copy_bytes(memory_.view().data, memory_.view().device, staging_.as<int32_t>(), cpu_device(),
              static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
   return batch;

@@ -135,7 +135,7 @@ class Questions {
                         .k_scales = kv.k_scales,
                         .v_scales = kv.v_scales},
         cache);
-    if (types_.kv_type == KvType::plain) return;
+    if (types_.kv_type == KvFormat::plain) return;
     ask("kv_gather", KvGatherArgs{.kv = kv, .starts = ints(kTokens), .k = k, .v = v}, cache);
   }
 
@@ -146,7 +146,7 @@ class Questions {
     ask("attention_decode",
         DecodeAttentionArgs{.q = q, .kv = paged_kv(), .out = out, .window = config_.window}, what);
     // Over the cache itself, or over what is read back of it.
-    const int64_t page_size = types_.kv_type == KvType::plain ? types_.page_size : kKvGroup;
+    const int64_t page_size = types_.kv_type == KvFormat::plain ? types_.page_size : kKvGroup;
     const auto pages = [&] {
       return make(types_.dtype, {kPages, page_size, config_.num_kv_heads, config_.head_dim});
     };

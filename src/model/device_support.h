@@ -8,14 +8,14 @@
 #include "model/config.h"
 #include "model/weights.h"
 #include "tessera/core/device.h"
-#include "tessera/ops/kv_type.h"
+#include "tessera/ops/kv_format.h"
 
 namespace tessera::model {
 
 struct ModelTypes {
   DType dtype = DType::bf16;
   WeightFormat weights = WeightFormat::plain;
-  KvType kv_type = KvType::plain;
+  KvFormat kv_type = KvFormat::plain;
   int64_t page_size = 16;
 };
 

@@ -98,7 +98,7 @@ void Llama::attend_chunks(const Batch& batch, int64_t window, const Heads& heads
                           const Context& ctx) {
   const int64_t num_decodes = batch.num_decodes, num_tokens = batch.num_tokens();
   if (num_decodes == batch.batch()) return;
-  if (limits_.kv_type != KvType::plain) {
+  if (limits_.kv_type != KvFormat::plain) {
     for (const ChunkPass& pass : batch.passes) {
       attend_gathered(batch, pass, window, heads, kv, ctx);
     }

@@ -60,12 +60,12 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
-EngineOptions options_of(bool use_int8_weights, KvType kv_type) {
+EngineOptions options_of(bool use_int8_weights, KvFormat kv_type) {
   EngineOptions options;
   options.dtype = DType::f32;
   options.use_int8_weights = use_int8_weights;
   options.kv_type = kv_type;
-  options.page_size = kv_type == KvType::int4 ? 32 : 8;
+  options.page_size = kv_type == KvFormat::int4 ? 32 : 8;
   options.max_batch = 4;
   options.max_step_tokens = 32;
   options.kv_bytes = 1 << 20;
@@ -180,10 +180,10 @@ TEST_P(OutOfMemory, EveryAllocationOfLoadAndStepsMayFail) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryKind, OutOfMemory,
-                         ::testing::Values(Kind{"plain", options_of(false, KvType::plain)},
-                                           Kind{"int8_weights", options_of(true, KvType::plain)},
-                                           Kind{"int8_kv", options_of(false, KvType::int8)},
-                                           Kind{"int4_kv", options_of(true, KvType::int4)}),
+                         ::testing::Values(Kind{"plain", options_of(false, KvFormat::plain)},
+                                           Kind{"int8_weights", options_of(true, KvFormat::plain)},
+                                           Kind{"int8_kv", options_of(false, KvFormat::int8)},
+                                           Kind{"int4_kv", options_of(true, KvFormat::int4)}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

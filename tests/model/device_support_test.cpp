@@ -20,7 +20,7 @@ TEST(DeviceSupport, TheCpuTakesEveryCallThatIsAskedAbout) {
   for (const ModelConfig& config : {tiny_config(), biased}) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       for (const WeightFormat weights : {WeightFormat::plain, WeightFormat::int8}) {
-        for (const KvType kv_type : kAllKvTypes) {
+        for (const KvFormat kv_type : kAllKvFormats) {
           EXPECT_EQ(
               find_missing_operation(
                   config, {.dtype = dtype, .weights = weights, .kv_type = kv_type, .page_size = 32},

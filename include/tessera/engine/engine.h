@@ -15,7 +15,7 @@
 #include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
 #include "tessera/engine/tokenizer.h"
-#include "tessera/ops/kv_type.h"
+#include "tessera/ops/kv_format.h"
 
 namespace tessera {
 
@@ -24,20 +24,20 @@ inline constexpr int kStepTimeoutStatus = 4;
 
 struct EngineOptions {
   Device device = {};
-  DType dtype = DType::bf16;       // of weights and activations
-  bool use_int8_weights = false;   // linear layers as int8 codes
-  bool check_weights = false;      // refuse NaN and infinity at load
-  int64_t max_context = 0;         // tokens of one sequence; 0: what the model was made for
-  int64_t kv_bytes = 0;            // memory for the KV cache's pages; 0: room for max_batch
-                                   // contexts, at most a quarter of the free memory, of a GPU's
-                                   // four fifths
-  KvType kv_type = KvType::plain;  // how keys and values are kept
-  int64_t page_size = 16;          // tokens; a multiple of 32 for KvType::int4
-  int64_t max_batch = 64;          // sequences in one step
-  int64_t max_step_tokens = 512;   // tokens in one step: prompts are cut into chunks
-  int64_t max_step_logits = 0;     // rows of logits in one step; 0: max_batch. Chunks of
-                                   // prompts whose logprobs are wanted are cut to fit
-  int64_t max_queue = 1024;        // requests waiting; more are refused
+  DType dtype = DType::bf16;           // of weights and activations
+  bool use_int8_weights = false;       // linear layers as int8 codes
+  bool check_weights = false;          // refuse NaN and infinity at load
+  int64_t max_context = 0;             // tokens of one sequence; 0: what the model was made for
+  int64_t kv_bytes = 0;                // memory for the KV cache's pages; 0: room for max_batch
+                                       // contexts, at most a quarter of the free memory, of a GPU's
+                                       // four fifths
+  KvFormat kv_type = KvFormat::plain;  // how keys and values are stored
+  int64_t page_size = 16;              // tokens; a multiple of 32 for KvFormat::int4
+  int64_t max_batch = 64;              // sequences in one step
+  int64_t max_step_tokens = 512;       // tokens in one step: prompts are cut into chunks
+  int64_t max_step_logits = 0;         // rows of logits in one step; 0: max_batch. Chunks of
+                                       // prompts whose logprobs are wanted are cut to fit
+  int64_t max_queue = 1024;            // requests waiting; more are refused
   bool use_prefix_cache = true;
   // Seconds that a step may take. One that takes longer hangs: the process says where and ends with
   // kStepTimeoutStatus. 0: no limit; none given: 120 on a GPU, no limit on the CPU.

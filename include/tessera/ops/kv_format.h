@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -65,6 +67,13 @@ static_assert([] {
   }
   return true;
 }());
+
+// The formats alone, for loops.
+inline constexpr auto kAllKvFormats = [] {
+  std::array<KvFormat, std::size(kKvFormats)> formats{};
+  for (size_t i = 0; i < formats.size(); ++i) formats[i] = kKvFormats[i].format;
+  return formats;
+}();
 
 constexpr std::string_view name(KvFormat format) { return traits(format).name; }
 
