@@ -5,12 +5,12 @@
 // heads), d.
 // Options: k_format and v_format (absent: plain, and what goes with k_format), head_scales (of e4m3
 // and e5m2: 0 none, 1 one, 2 one per head), tail_dtype (of int4; absent: that of q), tails (of the
-// pool of tails), page (tokens of one; absent: a sequence is in one piece), pages (of the pool;
+// pool of tails), page (tokens per page; absent: no pages), pages (of the pool;
 // absent: some more than are used, and sequences are then not rows of their own), shared (pages at
 // the front that all sequences share), repeats (every second page is the one before it), lens
 // (lengths vary, one is 0), window, softcap, sinks, alibi, lse, tree, blocks, keys (the most of a
 // list), strided (1: heads before tokens, 2: 64 elements between tokens, 3: 2 elements), in_place
-// (out is q), longest and says_shared (the caller says it).
+// (out is q), longest and says_shared (the arguments longest and shares_pages are set).
 #include "bench/problems/decode_data.h"
 #include "bench/problems/decode_operands.h"
 #include "bench/problems/decode_shapes.h"
@@ -20,8 +20,7 @@
 namespace tessera::bench {
 namespace {
 
-// More bytes of keys and values in 16 bits than this are those of workloads, which are stated for
-// bf16.
+// Shapes with more bytes of keys and values in 16 bits are workloads, which are defined for bf16.
 constexpr int64_t kMostTested = int64_t{64} << 20;
 constexpr std::string_view kOp = "attention_decode";
 
@@ -77,7 +76,8 @@ Problem make_decode(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     attention_decode(decode_args(o, slots, views), ctx);
   };
   const double flops = 4.0 * layout.num_pairs() * static_cast<double>(o.heads * o.d);
-  // Rows are sequences: where each lies by itself, or finds its pages in a pool of a fixed size.
+  // The problem's rows are sequences if each lies by itself or has its pages in a pool of fixed
+  // size.
   const bool has_rows = !o.is_paged() || o.pages > 0;
   Problem problem = b.finish(call, flops, has_rows ? "batch" : "");
   problem.bytes = decode_bytes(key, o, layout.num_read());

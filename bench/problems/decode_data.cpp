@@ -16,14 +16,14 @@ namespace {
 
 constexpr int64_t kMostValue = 7;  // |v| of integers: what three bits of e5m2 hold
 constexpr float kLowSink = -1000;  // of integers: weighs nothing
-constexpr float kHighSink = -40;   // beside a score of 0 it still vanishes in float
+constexpr float kHighSink = -40;   // vanishes in float next to a score of 0
 
 // A row of a page, and the token it holds.
 struct StoredRow {
   int64_t page, row, sequence, token;
 };
 
-// Every row that some query may read, once.
+// Every row that some query may read, without duplicates.
 std::vector<StoredRow> stored_rows(const DecodeOptions& o, const DecodeLayout& layout,
                                    bool are_values) {
   std::vector<StoredRow> rows;
@@ -42,7 +42,7 @@ std::vector<StoredRow> stored_rows(const DecodeOptions& o, const DecodeLayout& l
   return rows;
 }
 
-// Sequences that share pages cannot have keys of their own.
+// Sequences that share pages have the same keys.
 int64_t turn_of(const DecodeOptions& o, int64_t sequence, int64_t kv_head) {
   return 3 * kv_head + (o.shared > 0 ? 0 : 7 * sequence);
 }
@@ -54,7 +54,7 @@ int64_t element_of(const Operand& x, int64_t page, int64_t row, int64_t head) {
 }
 
 bool is_nibble(KvFormat format) { return traits(format).dtype == DType::i4; }
-// Made here, and not by the caller.
+// Whether scales belong to rows or columns, rather than being chosen per head.
 bool has_own_scales(KvFormat format) {
   return traits(format).scales == KvScales::row || traits(format).scales == KvScales::column;
 }
@@ -63,8 +63,8 @@ struct Scale {
   float scale, low;
 };
 
-// Of one row and head, or of a column in 32 rows; `idx` tells them apart. Integers of keys are 0 or
-// 1, those of values codes less 8. Random codes have a variance of about 1 at a factor of 1.
+// The scale of one row and head, or of a column of 32 rows; `idx` identifies it. Integer keys are 0
+// or 1, integer values are code - 8. Random codes have a variance of about 1 at a factor of 1.
 Scale scale_of(const DecodeOptions& o, KvFormat stored, bool are_values, Random random,
                int64_t idx) {
   if (o.is_normal) {
@@ -125,7 +125,7 @@ void fill_head_scales(Operand& scales, const DecodeOptions& o) {
   });
 }
 
-// Which scale of its tensor a row's is: a number for random_scale, and the element it is stored at.
+// Identifies a scale: the index for scale_of, and the element where it is stored.
 struct ScaleAt {
   int64_t idx, element;
 };
@@ -295,7 +295,7 @@ void fill_decode_slopes(Operand& slopes, const DecodeOptions& o) {
 // its score and of the largest one. Then out is rounded once on either side.
 Bound decode_bound(RowKey key, const DecodeOptions& o) {
   if (!o.is_normal) {
-    // The sign of a zero is not asked for. A slope of 1/16 over 4096 keys moves the largest score
+    // The sign of a zero does not matter. A slope of 1/16 over 4096 keys moves the largest score
     // to 256, whose product by log2(e) may be rounded: 2^-15 of a weight, less than 16 bits show.
     return {.absolute = 0x1p-100, .relative = o.has_alibi && key.out == DType::f32 ? 0x1p-13 : 0.0};
   }

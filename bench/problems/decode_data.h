@@ -1,5 +1,5 @@
-// The numbers in decode problems, in every format of a KV cache, and how far results may be apart.
-// SPDX-License-Identifier: MIT
+// The data of decode problems, in every format of a KV cache, and the error bounds of their
+// results. SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench/problems/builder.h"

@@ -13,9 +13,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kSparePages = 3;  // that belong to no sequence
+constexpr int64_t kSparePages = 3;  // of no sequence
 
-// 0 to count - 1 in disorder.
+// 0 to count - 1 in random order.
 std::vector<int64_t> shuffled(int64_t count, Random random) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -99,7 +99,7 @@ DecodeLayout::DecodeLayout(const DecodeOptions& options, uint64_t seed)
   make_lists();
 }
 
-// Lengths that vary: all there are, none, those around a page (or 16 keys), the fewest, then any.
+// Varying lengths: full, none, those around a page (or 16 keys), the least, then random.
 void DecodeLayout::make_lengths() {
   const Random random = Random{seed_}.stream(1000);
   const DecodeOptions& o = options_;
@@ -130,8 +130,8 @@ void DecodeLayout::make_pages() {
   page_order_ = shuffled(num_pages_, Random{seed_}.stream(1001));
 }
 
-// About half of a sequence's blocks, of the fourth none; of keys up to max_keys, for every fifth
-// query none.
+// Lists about half of a sequence's blocks, for the fourth sequence none; and up to max_keys keys,
+// for every fifth query none.
 void DecodeLayout::make_lists() {
   const DecodeOptions& o = options_;
   const Random random = Random{seed_}.stream(1002);
@@ -151,7 +151,7 @@ int64_t DecodeLayout::twin_of(int64_t t) const {
   return options_.has_repeats && t / options_.page % 2 != 0 ? t - options_.page : t;
 }
 
-// Sequences share the first pages where they are told to.
+// Sequences share the first pages if the shape says so.
 int64_t DecodeLayout::page_of(int64_t s, int64_t t) const {
   if (!options_.is_paged()) return s;
   const int64_t block = twin_of(t) / options_.page;
@@ -163,7 +163,7 @@ bool DecodeLayout::is_in_tail(int64_t s, int64_t t) const {
   return traits(options_.k).has_tail() && t / kKvGroup == (length(s) - 1) / kKvGroup;
 }
 
-// A token sees itself and some others, later ones among them. Bits beyond the tokens say nothing.
+// A token sees itself and some others, including later ones. Bits beyond the tokens are ignored.
 uint32_t DecodeLayout::tree_word(int64_t s, int64_t i) const {
   const Random random = Random{seed_}.stream(1003);
   const auto bits = static_cast<uint32_t>(random.bits(s * options_.q_len + i) >> 16);

@@ -114,7 +114,7 @@ class Maker {
                         gap);
   }
 
-  // Scales of a head side by side, on 16 bytes each, as the engine keeps them.
+  // The scales of a head contiguous and aligned to 16 bytes, as the engine stores them.
   Operand& add_runs(std::string_view name, int64_t per_row) {
     const int64_t num_pages = layout_.num_pages(), rows = o_.page_rows();
     const int64_t run = (rows * per_row + 7) / 8 * 8;
@@ -184,7 +184,7 @@ class Maker {
     }
   }
 
-  // A list for each, behind which entries stay poisoned.
+  // One list each; entries after its end stay poisoned.
   template <class ListOf>
   static void fill_lists(Operand& lists, Operand& counts, int64_t num_lists, const ListOf& list) {
     if (lists.host.size_bytes() == 0 || counts.host.size_bytes() == 0) return;

@@ -41,8 +41,8 @@ void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// What every kernel must do whatever the head size: one key, lengths around a page, groups of one,
-// some and many, several new tokens, 16-bit and narrower caches.
+// For every head size: one key, lengths around a page, groups of one, some and many query heads,
+// several new tokens, 16-bit and narrower caches.
 std::vector<Shape> shapes_of_every_size(int64_t d) {
   return {shape_of({1, 0, 1}, {2, 2}, d, {{"lse", 1}}),
           shape_of({1, 0, 40}, {2, 1}, d, {{"page", 16}}),
@@ -59,7 +59,7 @@ std::vector<Shape> shapes_of_every_size(int64_t d) {
                    {{"k_format", kInt4}, {"page", 64}, {"pages", 25}, {"lens", 1}})};
 }
 
-// One format with all that a kernel made for it may take.
+// One format with every option that its kernels accept.
 std::vector<Shape> shapes_of_one_format(int64_t d, KvFormat format) {
   const int64_t k = option(format);
   const int64_t page = traits(format).has_tail() ? kKvGroup : 16;  // the smallest
@@ -79,8 +79,8 @@ std::vector<Shape> shapes_of_one_format(int64_t d, KvFormat format) {
       shape_of({2, 5, 200}, {4, 2}, d, {{"k_format", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
 }
 
-// One format after the other, paged and in one piece, heads before tokens and rows that are not
-// aligned; then keys and values in different ones.
+// Each format, with and without pages, heads before tokens and unaligned rows; then keys and values
+// in different formats.
 std::vector<Shape> format_shapes(int64_t d) {
   std::vector<Shape> shapes;
   for (const KvFormatTraits& traits : kKvFormats) {
@@ -130,7 +130,7 @@ std::vector<Shape> page_shapes(int64_t d) {
       shape_of({3, 2, 300}, {4, 2}, d, {{"k_format", kInt8}, {"page", 32}, {"repeats", 1}}),
       shape_of({2, 4, 1200}, {8, 2}, d, {{"in_place", 1}, {"page", 64}}),
       shape_of({40, 0, 60}, {3, 3}, d, {{"page", 16}, {"pages", 160}, {"lens", 1}}),
-      // Several pieces, of which short sequences have fewer, in one call.
+      // Several pieces per sequence, and fewer for short ones, in one call.
       shape_of({7, 0, 2000}, {4, 1}, d, {{"page", 64}, {"pages", 230}, {"lens", 1}, {"lse", 1}}),
       shape_of({3, 0, 4000}, {2, 2}, d, {{"lens", 1}, {"lse", 1}}),
       shape_of({3, 0, 1000}, {4, 1}, d, {{"page", 64}, {"blocks", 1}, {"longest", 1}}),
@@ -203,7 +203,7 @@ std::vector<Shape> random_shapes(size_t count, int64_t most_bytes) {
   return shapes;
 }
 
-// Beside the same keys in one piece.
+// Compared to the same keys without pages.
 std::vector<Shape> paged_shapes() {
   std::vector<Shape> shapes;
   for (const auto& [batch, kv_len] :
@@ -237,7 +237,7 @@ std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
   std::vector<Shape> shapes;
   for (const KvFormat stored : formats) {
     for (const Shape& shape : plain) {
-      // Codes with heads before tokens, as the engine keeps them.
+      // Quantised pages have heads before tokens, as in the engine.
       shapes.push_back(stored == KvFormat::plain ? shape
                                                  : with_value(stored_as(shape, stored), kOrder, 1));
     }
@@ -256,12 +256,13 @@ std::vector<Shape> head_shapes() {
 
 }  // namespace
 
-// What waits where, and which blocks there are, on an H200. A cache of codes in one piece has room
-// for a multiple of 16 tokens, or the Hopper kernel declines it.
+// Every place where states wait and every kind of block, on an H200. Without pages, a quantised
+// cache must have room for a multiple of 16 tokens, or the Hopper kernel declines it.
 std::vector<Shape> decode_plan_shapes() {
   return {
-      // Warps of 8 leaves, whose states wait for each other: of four queries and of more; small
-      // blocks of 32 and of 16.
+      // Warps with 8 leaves, whose states wait for each other, with four queries and with more;
+      // small
+      // blocks with 32 and with 16.
       shape_of({27, 0, 8200}, {32, 8}, 64,
                {{"page", 64}, {"pages", 400}, {"shared", 120}, {"lens", 1}}),
       shape_of({15, 0, 8192}, {40, 8}, 128,
@@ -272,10 +273,11 @@ std::vector<Shape> decode_plan_shapes() {
                {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
       shape_of({8, 0, 33000}, {8, 8}, 128,
                {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
-      // Small blocks of many short sequences.
+      // Small blocks for many short sequences.
       shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
       shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
-      // More than eight queries a head: blocks of sixteen, with eight leaves a warp, in pairs
+      // More than eight queries per KV head: blocks of sixteen, with eight leaves per warp, in
+      // pairs
       // and in small blocks; blocks of eight.
       shape_of({16, 0, 8200}, {96, 8}, 128,
                {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
@@ -285,7 +287,7 @@ std::vector<Shape> decode_plan_shapes() {
       shape_of({8, 0, 300}, {192, 8}, 64, {{"lens", 1}, {"lse", 1}}),
       // Heads of 256, whose states do not wait.
       shape_of({9, 0, 2100}, {8, 8}, 256, {{"longest", 1}, {"lens", 1}}),
-      // Codes: four leaves a warp, and eight.
+      // Quantised: four leaves per warp, and eight.
       shape_of({18, 0, 4208}, {16, 4}, 128, {{"k_format", kE4m3}, {"longest", 1}, {"lens", 1}}),
       shape_of({18, 0, 4208}, {16, 4}, 128, {{"k_format", kInt8}, {"longest", 1}, {"lens", 1}}),
       shape_of({18, 0, 4208}, {16, 4}, 128, {{"k_format", kInt4Token}, {"longest", 1}, {"lse", 1}}),
@@ -294,7 +296,7 @@ std::vector<Shape> decode_plan_shapes() {
       shape_of(
           {18, 0, 16400}, {4, 4}, 64,
           {{"k_format", kInt4Token}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lens", 1}}),
-      // So many heads that warps have two leaves, in blocks of eight and of four.
+      // So many heads that warps have two leaves, in blocks of eight and of four warps.
       shape_of({18, 0, 2112}, {16, 4}, 128, {{"k_format", kE4m3}, {"longest", 1}, {"lens", 1}}),
       shape_of({18, 0, 2112}, {16, 4}, 128, {{"k_format", kInt8}, {"longest", 1}, {"lens", 1}}),
       shape_of({18, 0, 2100}, {16, 4}, 128, {{"k_format", kInt4}, {"tails", 18}, {"page", 32}}),
@@ -321,7 +323,7 @@ std::vector<Shape> decode_test_shapes() {
     append(shapes, shapes_of_every_size(d));
     append(shapes, shapes_of_one_format(d, KvFormat::plain));
   }
-  // Sizes of which rows of codes are not whole chunks of 16 bytes, in every format.
+  // Sizes whose quantised rows are no whole chunks of 16 bytes, in every format.
   for (const int64_t d : {24, 40, 72, 80, 104, 112, 136, 160, 184, 200, 248}) {
     for (const KvFormatTraits& traits : kKvFormats) {
       const int64_t stored = option(traits.format);
@@ -366,7 +368,7 @@ std::vector<Workload> decode_workloads() {
                                                        KvFormat::e4m3, KvFormat::int4_token})},
       // Tokens before heads, then heads before tokens.
       {"decode/layout", layout_shapes()},
-      // What a cascade saves: the same sequences without one, and what L2 does for them.
+      // What a cascade saves: the same sequences without one, with and without the hint for L2.
       {"decode/cascade",
        {shape_of({64, 0, 8704}, kLlama, kDim,
                  {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}}),

@@ -71,7 +71,8 @@ Pool::Pool(Builder& b, std::string_view name, Role role, const PoolFormat& forma
   }
 }
 
-// From row to row of a head; a scale at its end keeps what follows on whole pairs of bytes.
+// The stride of a head's rows; a row with a scale at its end is rounded up to a multiple of 2
+// bytes.
 int64_t Pool::row_bytes() const {
   if (sizes_.inside != 2 || scales_per_row_ == 0) return row_code_bytes();
   return rounded_up(row_code_bytes(), 2) + 2 * scales_per_row_;

@@ -1,6 +1,5 @@
-// Pools of pages for KV cache problems: in any format and layout, as bytes, so that what lies
-// between rows and pages is compared too.
-// SPDX-License-Identifier: MIT
+// Pools of pages for KV cache problems, in any format and layout, as bytes, so that the gaps
+// between rows and pages are compared too. SPDX-License-Identifier: MIT
 #pragma once
 
 #include <optional>
@@ -19,7 +18,7 @@ struct PoolFormat {
   int64_t head_scales;
   DType dtype;
 };
-// The same as options of a shape.
+// The same, as options of a shape.
 struct PoolOption {
   KvFormat format;
   int64_t head_scales = 0;
@@ -39,7 +38,7 @@ struct PoolSizes {
 };
 PoolSizes pool_sizes(const Builder& b, int64_t pages, int64_t page_size);
 
-// Keys, or values: which operands they are, and how the pages lie in them.
+// Keys or values: their operands, and the layout of pages in them.
 class Pool {
  public:
   // Adds the operands. Pages hold poison, or what fill() puts there.
@@ -47,7 +46,7 @@ class Pool {
        const PoolSizes& sizes, size_t first_operand);
 
   size_t num_operands() const { return has_scale_operand_ ? 2 : 1; }
-  // Among the views of all operands.
+  // `views` are those of all operands.
   TensorView pages(std::span<const TensorView> views) const;
   TensorView scales(std::span<const TensorView> views) const;
   // Random codes and scales; only FP8 codes may be NaN.

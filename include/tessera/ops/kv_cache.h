@@ -45,9 +45,8 @@ struct PagedKv {
   TensorView seq_lens;       // i32 [batch], contiguous: tokens to attend to, the newest included
   TensorView k_scales = {};  // as kv_format() says
   TensorView v_scales = {};
-  // Columns of keys share a scale once there are 32 tokens. Those of the newest token's group,
-  // which may not be full yet, are read from here instead: token t of sequence s is row t % 32 of
-  // tail tails[s].
+  // Scales by column exist only for full groups of 32 tokens. Keys of the newest token's group are
+  // read from here instead: token t of sequence s is row t % 32 of tail tails[s].
   TensorView k_tail = {};  // [num_tails, 32, num_kv_heads, head_dim]; f32, f16 or bf16
   TensorView tails = {};   // i32 [batch], contiguous
 };
@@ -61,28 +60,28 @@ struct KvRope {
 };
 
 //   k_pages[slots[i] / page_size, slots[i] % page_size] = k[i]; v likewise, in their formats
-// A negative slot is skipped. Two tokens with one slot are the caller's mistake. A slot beyond the
-// pages is refused on the CPU; a GPU skips it.
+// A negative slot is skipped. Two tokens must not have the same slot. A slot beyond the pages is
+// refused on the CPU; a GPU skips it.
 //
-// Rows: i8 has scale = absmax / 127, codes from -127 to 127; u8 and i4 have low = min, scale =
-// (max - low) / 255 or 15. Scale and low are rounded to f16 (a scale that would be 0 is 1, one
-// beyond 65504 is that), then a code is x / scale, or (x - low) / scale, rounded to nearest even
-// and clamped. fp8 reads its scales: a code is x / scale, rounded and clamped. Columns: a token
-// goes to row tail_slots[i] % 32 of tail tail_slots[i] / 32; of two with one slot the later stays.
-// A token whose row of its page is the last of 32 completes a group, and that group is written to
-// its page: from k, as far as the 31 tokens before it in the call have the 31 slots before its own,
-// and from the tail beyond.
+// Scales by row: i8 has scale = absmax / 127, codes from -127 to 127; u8 and i4 have low = min,
+// scale = (max - low) / 255 or 15. Scale and low are rounded to f16 (a scale that would be 0
+// becomes 1, one beyond 65504 becomes 65504); then a code is x / scale, or (x - low) / scale,
+// rounded to nearest even and clamped. FP8 does not write its scales: a code is x / scale, rounded
+// and clamped. Scales by column: a token goes to row tail_slots[i] % 32 of tail tail_slots[i] / 32;
+// if two have the same slot, the later one stays. A token whose row is the last of 32 in its page
+// completes a group, which is then written to its page: from k, as far back as the tokens of the
+// call have consecutive slots, and from the tail before that.
 //
-// A value that is not finite is never stored as an ordinary number. fp8 stores NaN for it. Where a
-// row, or a column of 32, shares a scale, scale and low become NaN and all its codes 0, so
-// everything that is read from it is NaN.
+// A value that is not finite is never stored as an ordinary number. FP8 stores NaN for it. In
+// formats with scales by row or column, scale and low become NaN and all codes 0, so everything
+// read back is NaN.
 struct KvAppendArgs {
   TensorView k;        // [tokens, num_kv_heads, head_dim]; f32, f16, bf16; heads may be apart
   TensorView v;        // like k
   TensorView slots;    // i32 or i64 [tokens], contiguous: page * page_size + row
   TensorView k_pages;  // as in PagedKv, and written; plain ones in the dtype of k
   TensorView v_pages;
-  TensorView k_scales = {};  // written, but for fp8
+  TensorView k_scales = {};  // written, except for FP8
   TensorView v_scales = {};
   TensorView k_tail = {};      // written; dtype of k
   TensorView tail_slots = {};  // like slots, where keys have a tail
@@ -96,12 +95,12 @@ struct KvCopyPagesArgs {
   TensorView v_pages;
   TensorView sources;        // i32 [count], contiguous
   TensorView targets;        // i32 [count], contiguous
-  TensorView k_scales = {};  // those that belong to pages; fp8 has none
+  TensorView k_scales = {};  // by row or column; FP8 scales are not copied
   TensorView v_scales = {};
 };
 
 //   k[starts[s] + t], v[starts[s] + t] = the row of token t of sequence s, rounded to their type
-// for t below seq_lens[s]. Other rows of k and v are left alone.
+// for t below seq_lens[s]. Other rows of k and v are not touched.
 struct KvGatherArgs {
   PagedKv kv;
   TensorView starts;  // i32 [batch], contiguous
