@@ -35,7 +35,7 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
   model.choice("--weights", options.weights, {"plain", "int8"},
                "Linear layers as they are, or int8");
   std::vector<std::string> kv_types;
-  for (const KvType type : kAllKvTypes) kv_types.emplace_back(name(type));
+  for (const KvFormat type : kAllKvFormats) kv_types.emplace_back(name(type));
   model.choice("--kv", options.kv, std::move(kv_types), "How keys and values are kept");
   model.quantity("--threads", options.threads, "N", "CPU threads; all cores if absent");
   FlagSet more(verb, "Advanced model");
@@ -58,10 +58,10 @@ DType parse_dtype(const std::string& text) {
   throw UsageError(concat("--dtype is '", text, "'; it may be f32, bf16 or f16"));
 }
 
-KvType parse_kv_type(const std::string& text) {
-  if (const std::optional<KvType> type = find_kv_type(text)) return *type;
+KvFormat parse_kv_type(const std::string& text) {
+  if (const std::optional<KvFormat> type = find_kv_format(text)) return *type;
   std::string all;
-  for (const KvType type : kAllKvTypes) all += concat(all.empty() ? "" : ", ", name(type));
+  for (const KvFormat type : kAllKvFormats) all += concat(all.empty() ? "" : ", ", name(type));
   throw UsageError(concat("--kv is '", text, "'; it may be one of ", all));
 }
 
@@ -92,7 +92,7 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.dtype = parse_dtype(options.dtype);
   made.weights = find_weight_format(options.weights).value_or(WeightFormat::plain);
   made.kv_type = parse_kv_type(options.kv);
-  if (made.kv_type == KvType::int4) made.page_size = 32;  // whole groups of keys
+  if (made.kv_type == KvFormat::int4) made.page_size = 32;  // whole groups of keys
   made.check_weights = options.check_weights;
   made.max_context = options.context;
   made.kv_bytes = options.kv_bytes;

@@ -37,7 +37,7 @@ struct ModelOptions {
 void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16
-KvType parse_kv_type(const std::string& text);
+KvFormat parse_kv_type(const std::string& text);
 Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
 
 // The engine's options for a model; also sets the number of threads of this process. Device "auto"

@@ -11,14 +11,13 @@ from compare_cases import DTYPES
 from torch.nn.attention import sdpa_kernel
 
 GROUP = 32  # tokens whose columns share a scale
-PLAIN, E4M3, INT8, INT4, INT4_COLUMNS = 0, 1, 3, 5, 6
-NAMES = {PLAIN: "plain", E4M3: "e4m3", INT8: "i8", INT4: "i4", INT4_COLUMNS: "i4 by columns"}
+FORMATS = {"plain", "e4m3", "int8", "int4", "int4_token"}  # that are compared
 HEADS_CHECKED = 2
 
 
 class Rows:
-    """Keys or values [pages, rows, heads, d] in one format, made of normal numbers: what the call
-    is given, and what it is worth."""
+    """Random keys or values [pages, rows, heads, d] in one format: as the call gets them, and as
+    float64."""
 
     def __init__(self, format, shape, dtype, is_heads_first):
         self.format, self.dtype = format, dtype
@@ -26,12 +25,12 @@ class Rows:
         if is_heads_first:
             shape = (pages, heads, rows, d)
         self.scales = None
-        if format == PLAIN:
+        if format == "plain":
             self.data = torch.empty(shape, dtype=dtype, device="cuda").normal_()
-        elif format == E4M3:
+        elif format == "e4m3":
             self.data = torch.empty(shape, dtype=dtype, device="cuda").normal_()
             self.data = self.data.clamp_(-448, 448).to(torch.float8_e4m3fn)
-        elif format == INT8:
+        elif format == "int8":
             self.data = torch.randint(-127, 128, shape, dtype=torch.int8, device="cuda")
             self.scales = self.make_scales((pages, heads, rows, 1), 0.014).transpose(1, 2)
         else:
@@ -39,7 +38,7 @@ class Rows:
             self.data = torch.randint(0, 256, packed, dtype=torch.uint8, device="cuda")
             by_row = (pages, heads, rows, 2)
             by_column = (pages, rows // GROUP, heads, d, 2)
-            is_by_row = format == INT4
+            is_by_row = format == "int4_token"
             self.scales = self.make_scales(by_row if is_by_row else by_column, 0.2)
             self.scales[..., 1] *= -7.5
             if is_by_row:
@@ -59,13 +58,13 @@ class Rows:
     def wide(self, page):
         """One page [rows, heads, d] in float64."""
         x = self.data[page]
-        if self.format in (PLAIN, E4M3):
+        if self.format in ("plain", "e4m3"):
             return x.float().double()
         scales = self.scales[page].double()
-        if self.format == INT8:
+        if self.format == "int8":
             return x.double() * scales
         codes = torch.stack((x & 15, x >> 4), -1).flatten(-2).double()
-        if self.format == INT4:
+        if self.format == "int4_token":
             return codes * scales[..., :1] + scales[..., 1:]
         scale, low = scales.repeat_interleave(GROUP, 0).unbind(-1)
         return codes * scale + low
@@ -74,12 +73,12 @@ class Rows:
 class DecodeCase:
     """One shape: its input sets, and calls on one of them."""
 
-    KNOWN = {"batch", "kv_len", "heads", "kv_heads", "d", "page", "k", "tails", "strided"}
+    KNOWN = {"batch", "kv_len", "heads", "kv_heads", "d", "page", "k_format", "tails", "strided"}
 
     @classmethod
     def knows(cls, shape):
         known = set(shape) <= cls.KNOWN
-        return known and shape.get("k", 0) in NAMES and shape.get("strided", 0) <= 1
+        return known and shape.get("k_format", "plain") in FORMATS and shape.get("strided", 0) <= 1
 
     def __init__(self, shape, key):
         if not self.knows(shape):
@@ -87,8 +86,8 @@ class DecodeCase:
         self.shape, self.dtype = shape, DTYPES[key[0]]
         self.batch, self.kv_len, self.d = shape["batch"], shape["kv_len"], shape["d"]
         self.heads, self.kv_heads = shape["heads"], shape.get("kv_heads", shape["heads"])
-        self.page, self.k = shape.get("page", 0), shape.get("k", PLAIN)
-        self.v = INT4 if self.k == INT4_COLUMNS else self.k
+        self.page, self.k = shape.get("page", 0), shape.get("k_format", "plain")
+        self.v = "int4_token" if self.k == "int4" else self.k
 
     def flops(self):
         return 4 * self.batch * self.kv_len * self.heads * self.d
@@ -107,13 +106,13 @@ class DecodeCase:
             s["page_table"] = order.view(batch, num_pages)
         is_heads_first = self.shape.get("strided") == 1
         s["k"], s["v"] = (Rows(f, shape, self.dtype, is_heads_first) for f in (self.k, self.v))
-        if self.k == INT4_COLUMNS:
+        if self.k == "int4":
             tail = (batch, GROUP, heads, self.d)
             s["k_tail"] = torch.randn(tail, dtype=self.dtype, device="cuda")
             s["tails"] = torch.arange(batch, dtype=torch.int32, device="cuda")
         if has_peers:
             whole = (batch, rows, heads, self.d)
-            plain = self.k == PLAIN and not self.page
+            plain = self.k == "plain" and not self.page
             s["plain"] = [s[n].data if plain else torch.empty(
                 whole, dtype=self.dtype, device="cuda").normal_() for n in ("k", "v")]
         return s
@@ -123,7 +122,7 @@ class DecodeCase:
         return rows + 2 * s["q"].numel() * s["q"].element_size()
 
     def ours(self, row=None):
-        formats = {"k_format": "i4", "v_format": "i4"} if self.v == INT4 else {}
+        formats = {"k_format": "i4", "v_format": "i4"} if self.v == "int4_token" else {}
 
         def run(s):
             given = {n: s[n] for n in ("page_table", "k_tail", "tails") if n in s}
@@ -157,7 +156,7 @@ class DecodeCase:
         rows = s[name]
         pages = s["page_table"][index].tolist() if self.page else [index]
         wide = torch.cat([rows.wide(page) for page in pages])
-        if name == "k" and self.k == INT4_COLUMNS:
+        if name == "k" and self.k == "int4":
             begin = (self.kv_len - 1) // GROUP * GROUP
             wide[begin:] = s["k_tail"][index][: self.kv_len - begin].double()
         return wide

@@ -13,9 +13,33 @@ namespace tessera::bench {
 std::string to_string(const Shape& shape) {
   std::string text;
   for (const auto& [name, value] : shape) {
-    text += concat(text.empty() ? "" : " ", name, "=", value);
+    text += concat(text.empty() ? "" : " ", name, "=");
+    if (const auto value_name = name_of_value(name, value)) {
+      text += *value_name;
+    } else {
+      text += std::to_string(value);
+    }
   }
   return text;
+}
+
+std::optional<std::string_view> name_of_value(std::string_view option_name, int64_t value) {
+  const auto index = static_cast<size_t>(value);
+  if (option_name.ends_with("_format") && index < std::size(kKvFormats)) {
+    return kKvFormats[index].name;
+  }
+  if (option_name.ends_with("_dtype") && index < std::size(kAllDTypes)) {
+    return name(kAllDTypes[index]);
+  }
+  return std::nullopt;
+}
+
+int64_t value_of_name(std::string_view option_name, std::string_view value) {
+  for (int64_t i = 0; const auto known = name_of_value(option_name, i); ++i) {
+    if (*known == value) return i;
+  }
+  fail(concat("bench: ", option_name, " is '", value, "', which is no name of a ",
+              option_name.ends_with("_dtype") ? "dtype" : "KV format"));
 }
 
 int64_t value_of(const Shape& shape, std::string_view name, int64_t otherwise) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,14 +15,21 @@
 #include "kernels/row.h"
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/kv_format.h"
 
 namespace tessera::bench {
 
 // Named sizes and options in a fixed order: {{"rows", 16}, {"hidden", 4096}, {"residual", 1}}.
 using Shape = std::vector<std::pair<std::string, int64_t>>;
-std::string to_string(const Shape& shape);  // "rows=16 hidden=4096 residual=1"
+std::string to_string(const Shape& shape);  // "rows=16 hidden=4096 k_format=int8"
 int64_t value_of(const Shape& shape, std::string_view name, int64_t otherwise = 0);
 Shape with_value(Shape shape, std::string_view name, int64_t value);
+
+// Values with names: options that end in _format hold a KvFormat, those that end in _dtype a DType.
+constexpr int64_t option(KvFormat format) { return static_cast<int64_t>(format); }
+constexpr int64_t option(DType dtype) { return static_cast<int64_t>(dtype); }
+std::optional<std::string_view> name_of_value(std::string_view option_name, int64_t value);
+int64_t value_of_name(std::string_view option_name, std::string_view value);  // refuses others
 
 enum class Fill : uint8_t {
   integers,  // small integers, chosen so that every implementation must agree bit for bit

@@ -44,7 +44,13 @@ Json known_or_null(double value) { return value > 0 ? rounded(value) : Json(null
 
 Json shape_json(const Shape& shape) {
   Json json = Json::object();
-  for (const auto& [name, value] : shape) json[name] = value;
+  for (const auto& [name, value] : shape) {
+    if (const auto value_name = name_of_value(name, value)) {
+      json[name] = *value_name;
+    } else {
+      json[name] = value;
+    }
+  }
   return json;
 }
 
@@ -155,7 +161,8 @@ std::map<std::string, double> read_times(const std::string& path) {
   for (const Json& result : json.at("results")) {
     Shape shape;
     for (const auto& [name, value] : result.at("shape").items()) {
-      shape.emplace_back(name, value.get<int64_t>());
+      shape.emplace_back(name, value.is_string() ? value_of_name(name, value.get<std::string>())
+                                                 : value.get<int64_t>());
     }
     times[time_key(result.at("row").get<std::string>(), shape)] = result.at("us").get<double>();
   }

@@ -3,7 +3,7 @@
 //
 // Sizes: batch, q_len, kv_len (absent: q_len), heads, kv_heads (absent: heads), d, dv (absent: d).
 // Options: causal, left and right (a window; absent: no bound), intervals (1 causal by intervals
-// alone, 2 documents, 3 a prefix, 4 a shared question with two a query), ragged, lens (lengths
+// alone, 2 documents, 3 a prefix, 4 a shared question with two per query), ragged, lens (lengths
 // vary, some are 0; the longest are q_len and kv_len), page (tokens of one), pages (of the pool;
 // absent: some more than are used, and sequences are then not rows of their own), v_table (pages of
 // v in another order), softcap, sinks, alibi, lse, dropout, scales and float_sums (for e4m3
@@ -21,11 +21,11 @@
 namespace tessera::bench {
 namespace {
 
-// More queries times heads than this are those of workloads, which are stated for 16 bits and, with
+// Shapes with more queries times heads are workloads, which are defined for 16 bits and, with
 // scales, for e4m3.
 constexpr int64_t kMostTested = 1 << 16;
 
-// Which argument each operand is, in order; intervals, which lie deeper, come last.
+// The argument that each operand belongs to, in order; intervals, which are nested, come last.
 struct Slots {
   std::vector<TensorView AttentionArgs::*> members;
   bool has_intervals = false;
@@ -79,7 +79,7 @@ class Maker {
     return operand;
   }
 
-  // Rows of heads, `lead` times over; without a first axis where lead is negative.
+  // Rows of heads, `lead` times; without a first axis if lead is negative.
   Operand& add_rows(std::string_view name, Role role, DType dtype, int64_t lead, int64_t rows,
                     int64_t heads, int64_t cols) {
     const int64_t gap = o_.strided == 2 ? 64 : o_.strided == 3 ? 1 : 0;
@@ -241,8 +241,8 @@ Problem make_attention(RowKey key, const Shape& shape, Fill fill, uint64_t seed)
   };
   const double flops =
       2.0 * layout.num_pairs() * static_cast<double>(o.heads) * static_cast<double>(o.d + o.dv);
-  // Rows are sequences: where each lies by itself, or finds its pages in a pool of a fixed size.
-  // Which weights are dropped depends on a sequence's place in the batch.
+  // The problem's rows are sequences if each lies by itself or has its pages in a pool of fixed
+  // size. Which weights are dropped depends on a sequence's index in the batch.
   const bool has_rows = !o.is_ragged && !o.has_dropout && (!o.is_paged() || o.pages > 0);
   Problem problem = b.finish(call, flops, has_rows ? "batch" : "");
   problem.bytes = num_bytes(key, o, layout);

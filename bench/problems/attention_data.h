@@ -1,4 +1,4 @@
-// The numbers in attention problems, and how far results may be apart.
+// The data of attention problems, and the error bounds of their results.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tessera::bench {
 
-// What a call is given beside its tensors.
+// The numbers a call is given besides its tensors.
 struct AttentionScalars {
   float scale, softcap, dropout_rate;
 };
@@ -16,7 +16,7 @@ inline constexpr uint64_t kDropoutSeed = 0x1234567890abcdefULL;
 
 void fill_queries(Operand& q, const AttentionOptions& o, const AttentionLayout& layout,
                   Random random);
-// k or v. What no sequence holds, and pages no query sees, stay poisoned: NaN.
+// k or v. Rows of no sequence, and pages that no query sees, stay poisoned: NaN.
 void fill_keys(Operand& k, const AttentionOptions& o, const AttentionLayout& layout, Random random);
 void fill_values(Operand& v, const AttentionOptions& o, const AttentionLayout& layout,
                  Random random);

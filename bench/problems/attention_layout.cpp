@@ -12,10 +12,10 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kSparePages = 3;  // that belong to no sequence
+constexpr int64_t kSparePages = 3;  // of no sequence
 constexpr int64_t kFarBehind = 1000;
 
-// Lengths that vary: the first sequence has all there are, the second no query, the third no key.
+// Varying lengths: the first sequence has the full length, the second no query, the third no key.
 AttentionSequence varied(const AttentionOptions& o, Random random, int64_t s) {
   AttentionSequence sequence{0, 0, o.q_len, o.kv_len};
   if (s == 0) return sequence;
@@ -99,9 +99,9 @@ int64_t AttentionLayout::page_of(int64_t s, int64_t t, bool is_v) const {
   return page_order_[static_cast<size_t>(is_turned ? num_pages_ - 1 - place : place)];
 }
 
-// 1: causal by its intervals alone. 2: documents, of which the last reaches beyond the keys. 3: a
-// prefix that all see, then causal. 4: a question that all see and the own answer of several; every
-// ninth query has two that overlap, every seventh none.
+// 1: causal by intervals alone. 2: documents, the last of which extends beyond the keys. 3: a
+// prefix that all queries see, then causal. 4: a question that all see, then each one's own answer;
+// every ninth query has two overlapping intervals, every seventh none.
 KeyRanges AttentionLayout::intervals_of(const AttentionSequence& sequence, int64_t i) const {
   const int64_t p = i + sequence.kv_len - sequence.q_len;
   const int64_t part = std::max<int64_t>(1, sequence.kv_len / 3);

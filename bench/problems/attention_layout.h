@@ -18,7 +18,7 @@ struct AttentionOptions {
   bool has_scales, has_float_sums, is_in_place, is_normal;
 
   bool is_paged() const { return page > 0; }
-  // Rows of k and v that a sequence has room for where it is not ragged, in tokens.
+  // Rows of k and v that a sequence has room for, unless ragged.
   int64_t max_pages() const { return (kv_len + page - 1) / page; }
 };
 AttentionOptions attention_options(const Shape& shape, Fill fill);
@@ -29,7 +29,7 @@ struct KeyRange {
 
   bool is_empty() const { return begin >= end; }
 };
-using KeyRanges = std::array<KeyRange, 2>;  // may overlap; of one interval the second is empty
+using KeyRanges = std::array<KeyRange, 2>;  // may overlap; with one interval the second is empty
 
 struct AttentionSequence {
   int64_t q_begin;   // its first row in ragged tensors
@@ -38,7 +38,7 @@ struct AttentionSequence {
   int64_t kv_len;
 };
 
-// Lengths, tables and masks, all of them functions of the options and the seed.
+// Lengths, tables and masks, all functions of the options and the seed.
 class AttentionLayout {
  public:
   AttentionLayout(const AttentionOptions& options, uint64_t seed);
@@ -47,18 +47,18 @@ class AttentionLayout {
   int64_t num_tokens() const { return num_tokens_; }  // of q
   int64_t num_keys() const { return num_keys_; }      // of all sequences
   int64_t num_pages() const { return num_pages_; }
-  // The page of token `t` of sequence `s`, in the table of k or, turned around, of v.
+  // The page of token `t` of sequence `s`, in the table of k or, in reverse order, of v.
   int64_t page_of(int64_t s, int64_t t, bool is_v) const;
 
   int64_t num_intervals() const { return options_.intervals == 4 ? 2 : 1; }
-  // What stands in the intervals of query i; they may reach beyond the sequence.
+  // The intervals of query i as given; they may extend beyond the sequence.
   KeyRanges intervals_of(const AttentionSequence& sequence, int64_t i) const;
-  // What query i sees, by all the mask says.
+  // The keys that query i sees.
   KeyRanges seen_by(const AttentionSequence& sequence, int64_t i) const;
   // Whether some query sees key j, for all keys of a sequence.
   std::vector<bool> seen_keys(const AttentionSequence& sequence) const;
 
-  // Pairs of a query and a key it sees. A causal square counts as half of it, as the field counts.
+  // Pairs of a query and a key it sees. A causal square counts as half, as is usual in the field.
   double num_pairs() const;
 
  private:

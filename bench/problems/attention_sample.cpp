@@ -108,7 +108,7 @@ class Sampler {
   int64_t num_queries() const { return static_cast<int64_t>(queries_.size()); }
   Operand& push(Operand operand) { return sample_.part.operands.emplace_back(std::move(operand)); }
 
-  // One query a sequence, its heads side by side: inputs are copied, outputs noted as runs.
+  // One query per sequence: inputs are copied, outputs recorded as runs of elements.
   void add_queries(std::string_view name, Role role, int64_t cols) {
     const size_t from_operand = find(name);
     const Operand& from = whole_.operands[from_operand];

@@ -6,13 +6,13 @@
 
 namespace tessera::bench {
 
-// Not where a result depends on a query's position beyond what it sees, or on its place in the
-// batch; nor for ragged problems, which are tests and small.
+// Not for problems whose result depends on a query's position or batch index beyond what it sees;
+// nor for ragged problems, which are small tests.
 bool can_sample(const AttentionOptions& o);
 
-// Queries of all sequences, the first and the last among them, each as a sequence of one query over
-// the same k and v: a batch's are pages as long as a sequence. What a query sees is spelt out in
-// intervals, so that the CPU's own reading of the mask is not what a mask is held against.
+// Queries of all sequences, including the first and the last, each as a sequence of one query over
+// the same k and v; batched ones become pages as long as a sequence. What a query sees is given as
+// intervals, so that the CPU's interpretation of the mask is not used to check the mask.
 Sample sample_attention(const AttentionOptions& o, const AttentionLayout& layout,
                         const Problem& whole);
 

@@ -20,7 +20,7 @@ struct Dims {
   int64_t d, dv;
 };
 
-// Sizes that are what they would be if absent are left out, so that names stay short.
+// Sizes that equal their default are left out, so that names stay short.
 Shape shape_of(Lengths l, Heads h, Dims dims, Options options = {}) {
   Shape shape{{"batch", l.batch}, {"q_len", l.q_len}};
   if (l.kv_len != l.q_len) shape.emplace_back("kv_len", l.kv_len);
@@ -36,7 +36,7 @@ void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// What every kernel must do whatever its head sizes: one token, whole tiles and parts of them,
+// For every head size: one token, whole tiles and parts of them,
 // fewer queries than keys and more, every layout, two kinds of mask.
 std::vector<Shape> shapes_of_every_size(Dims dims) {
   return {shape_of({1, 1, 1}, {2, 2}, dims, {{"lse", 1}}),
@@ -117,8 +117,8 @@ std::vector<Shape> feature_shapes(Dims dims) {
                    {{"causal", 1}, {"scales", 1}, {"ragged", 1}, {"lens", 1}})};
 }
 
-// Heads that fill part of a tile's columns: every layout, rows of several tiles, and results that
-// leave a tile in each of the ways there are.
+// Heads that fill part of a tile's columns: every layout, several tiles, and every way of storing
+// results.
 std::vector<Shape> padded_shapes(Dims dims) {
   return {shape_of({1, 17, 40}, {2, 1}, dims, {{"causal", 1}}),
           shape_of({2, 64, 64}, {2, 2}, dims, {{"lse", 1}}),
@@ -137,7 +137,7 @@ std::vector<Shape> padded_shapes(Dims dims) {
           shape_of({2, 40, 40}, {3, 1}, dims, {{"causal", 1}, {"strided", 3}})};
 }
 
-// As many keys as integers of so few elements can tell apart.
+// The most keys that integers of so few elements can distinguish.
 int64_t keys_for(int64_t d) { return d < 16 ? 8 : d < 24 ? 40 : 100; }
 
 constexpr int64_t kTokens = 16384;
@@ -167,7 +167,7 @@ std::vector<Shape> llama8b_shapes() {
   return shapes;
 }
 
-// Beside the same keys in one piece.
+// Compared to the same keys without pages.
 std::vector<Shape> paged_shapes() {
   std::vector<Shape> shapes;
   for (const Lengths l : {Lengths{4, 4096, 4096}, Lengths{1, kTokens, kTokens}}) {

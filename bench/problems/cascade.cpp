@@ -1,9 +1,9 @@
-// Problems for attention over keys that all sequences share: those of decode attention whose first
-// pages are shared. The CPU computes them without a cascade.
+// Problems for attention_cascade: those of decode attention whose first pages are shared. The CPU
+// computes them without a cascade.
 // SPDX-License-Identifier: MIT
 //
-// Sizes and options are some of decode.cpp's, and pieces: how many the shared pages are cut into.
-// The lengths of `lens` leave no sequence without the shared keys.
+// Sizes and options are a subset of those of decode.cpp, and pieces: the parts of the shared pages.
+// With `lens`, every sequence still has all shared keys.
 #include "bench/problems/decode_data.h"
 #include "bench/problems/decode_operands.h"
 #include "bench/problems/makers.h"
@@ -32,12 +32,12 @@ CascadeOptions cascade_options(const Shape& shape, Fill fill) {
   }
   // A single token without keys of its own sees the shared ones; several would not see them all.
   o.decode.least = o.shared_keys() + (o.decode.q_len > 1 ? o.decode.q_len : 0);
-  // Parts are rounded, so several keys of one weight are exact only within a part.
+  // Parts are rounded, so several keys of equal weight are exact only within a part.
   o.decode.chooses_one_key = true;
   return o;
 }
 
-// Behind the operands of decoding.
+// After the operands of decode.
 struct CascadeViews {
   TensorView own_lens, piece_lens, parts, part_lses;
 };
@@ -55,7 +55,7 @@ void add_cascade_operands(RowKey key, Builder& b, const CascadeOptions& o,
   b.dense("part_lses", Role::scratch, DType::f32, {o.pieces + 1, d.batch * d.q_len, d.heads});
 }
 
-// The same call with the shared pages taken out of the table.
+// The same call without the shared pages in the table.
 CascadeAttentionArgs cascade_args(const CascadeOptions& o, const DecodeAttentionArgs& whole,
                                   const CascadeViews& views) {
   CascadeAttentionArgs args{};
@@ -76,7 +76,7 @@ CascadeAttentionArgs cascade_args(const CascadeOptions& o, const DecodeAttention
   return args;
 }
 
-// One rounding of every part, beside those of decoding; |v| is below 5.
+// One rounding per part, besides those of decode; |v| is below 5.
 Bound cascade_bound(RowKey key, const DecodeOptions& o) {
   Bound bound = decode_bound(key, o);
   if (o.is_normal) bound.absolute += 5 * (2 * unit_roundoff(key.in) + 0x1p-18);
@@ -120,7 +120,7 @@ Problem make_cascade(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   return problem;
 }
 
-// A workload is stated for bf16.
+// Workloads are defined for bf16.
 bool cascade_fits(RowKey key, const Shape& shape) {
   return value_of(shape, "kv_len") < 8192 || key.in == DType::bf16;
 }

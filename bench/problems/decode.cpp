@@ -3,15 +3,14 @@
 //
 // Sizes: batch, q_len (absent: q has no such axis, and one token), kv_len, heads, kv_heads (absent:
 // heads), d.
-// Options: k and v (how they are stored: 0 as q, 1 e4m3, 2 e5m2, 3 i8, 4 u8, 5 i4, 6 i4 with scales
-// by column, of keys alone; v absent: as k, or 5), head_scales (of e4m3 and e5m2: 0 none, 1 one, 2
-// one for each head), tail (of 6: 0 in the type of q, 1 f32, 2 f16, 3 bf16), tails (of the pool of
-// tails), page (tokens of one; absent: a sequence is in one piece), pages (of the pool; absent:
-// some more than are used, and sequences are then not rows of their own), shared (pages at the
-// front that all sequences share), repeats (every second page is the one before it), lens (lengths
-// vary, one is 0), window, softcap, sinks, alibi, lse, tree, blocks, keys (the most of a list),
-// strided (1: heads before tokens, 2: 64 elements between tokens, 3: 2 elements), in_place (out is
-// q), longest and says_shared (the caller says it).
+// Options: k_format and v_format (absent: plain, and what goes with k_format), head_scales (of e4m3
+// and e5m2: 0 none, 1 one, 2 one per head), tail_dtype (of int4; absent: that of q), tails (of the
+// pool of tails), page (tokens per page; absent: no pages), pages (of the pool;
+// absent: some more than are used, and sequences are then not rows of their own), shared (pages at
+// the front that all sequences share), repeats (every second page is the one before it), lens
+// (lengths vary, one is 0), window, softcap, sinks, alibi, lse, tree, blocks, keys (the most of a
+// list), strided (1: heads before tokens, 2: 64 elements between tokens, 3: 2 elements), in_place
+// (out is q), longest and says_shared (the arguments longest and shares_pages are set).
 #include "bench/problems/decode_data.h"
 #include "bench/problems/decode_operands.h"
 #include "bench/problems/decode_shapes.h"
@@ -21,17 +20,16 @@
 namespace tessera::bench {
 namespace {
 
-// More bytes of keys and values in 16 bits than this are those of workloads, which are stated for
-// bf16.
+// Shapes with more bytes of keys and values in 16 bits are workloads, which are defined for bf16.
 constexpr int64_t kMostTested = int64_t{64} << 20;
 constexpr std::string_view kOp = "attention_decode";
 
-// Of one token and head.
-double row_bytes(KvStored stored, RowKey key, const DecodeOptions& o) {
-  const auto elements = static_cast<double>(storage_bytes(stored_dtype(stored, key.in), o.d));
-  const auto scales = static_cast<double>(scales_per_row(stored) * 2);
-  return elements +
-         (stored == KvStored::i4_columns ? scales * static_cast<double>(o.d) / 32 : scales);
+// Bytes of one token and head.
+double row_bytes(KvFormat format, RowKey key, const DecodeOptions& o) {
+  const auto elements = static_cast<double>(storage_bytes(pages_dtype(format, key.in), o.d));
+  const bool is_by_column = traits(format).scales == KvScales::column;
+  return elements + (is_by_column ? 4.0 * static_cast<double>(o.d) / kKvGroup
+                                  : static_cast<double>(2 * traits(format).scales_per_row()));
 }
 
 }  // namespace
@@ -65,11 +63,12 @@ Sample sample_sequences(std::string_view op, RowKey key, const Problem& whole) {
 namespace {
 
 Problem make_decode(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
-  Builder b(shape, fill, seed,
-            {"batch",       "q_len",  "kv_len",  "heads",    "kv_heads", "d",       "k",
-             "v",           "tail",   "tails",   "page",     "pages",    "shared",  "lens",
-             "head_scales", "window", "sinks",   "alibi",    "lse",      "softcap", "tree",
-             "blocks",      "keys",   "strided", "in_place", "longest",  "repeats", "says_shared"});
+  Builder b(
+      shape, fill, seed,
+      {"batch",       "q_len",      "kv_len",  "heads",    "kv_heads", "d",       "k_format",
+       "v_format",    "tail_dtype", "tails",   "page",     "pages",    "shared",  "lens",
+       "head_scales", "window",     "sinks",   "alibi",    "lse",      "softcap", "tree",
+       "blocks",      "keys",       "strided", "in_place", "longest",  "repeats", "says_shared"});
   const DecodeOptions o = decode_options(shape, fill);
   const DecodeLayout layout(o, seed);
   const DecodeSlots slots = add_decode_operands(key, b, o, layout);
@@ -77,7 +76,8 @@ Problem make_decode(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     attention_decode(decode_args(o, slots, views), ctx);
   };
   const double flops = 4.0 * layout.num_pairs() * static_cast<double>(o.heads * o.d);
-  // Rows are sequences: where each lies by itself, or finds its pages in a pool of a fixed size.
+  // The problem's rows are sequences if each lies by itself or has its pages in a pool of fixed
+  // size.
   const bool has_rows = !o.is_paged() || o.pages > 0;
   Problem problem = b.finish(call, flops, has_rows ? "batch" : "");
   problem.bytes = decode_bytes(key, o, layout.num_read());

@@ -16,14 +16,14 @@ namespace {
 
 constexpr int64_t kMostValue = 7;  // |v| of integers: what three bits of e5m2 hold
 constexpr float kLowSink = -1000;  // of integers: weighs nothing
-constexpr float kHighSink = -40;   // beside a score of 0 it still vanishes in float
+constexpr float kHighSink = -40;   // vanishes in float next to a score of 0
 
 // A row of a page, and the token it holds.
 struct StoredRow {
   int64_t page, row, sequence, token;
 };
 
-// Every row that some query may read, once.
+// Every row that some query may read, without duplicates.
 std::vector<StoredRow> stored_rows(const DecodeOptions& o, const DecodeLayout& layout,
                                    bool are_values) {
   std::vector<StoredRow> rows;
@@ -42,7 +42,7 @@ std::vector<StoredRow> stored_rows(const DecodeOptions& o, const DecodeLayout& l
   return rows;
 }
 
-// Sequences that share pages cannot have keys of their own.
+// Sequences that share pages have the same keys.
 int64_t turn_of(const DecodeOptions& o, int64_t sequence, int64_t kv_head) {
   return 3 * kv_head + (o.shared > 0 ? 0 : 7 * sequence);
 }
@@ -53,20 +53,24 @@ int64_t element_of(const Operand& x, int64_t page, int64_t row, int64_t head) {
   return x.offset + page * x.strides[0] + row * x.strides[1] + head * x.strides[2];
 }
 
-bool has_low(KvStored stored) { return stored >= KvStored::u8; }
+bool is_nibble(KvFormat format) { return traits(format).dtype == DType::i4; }
+// Whether scales belong to rows or columns, rather than being chosen per head.
+bool has_own_scales(KvFormat format) {
+  return traits(format).scales == KvScales::row || traits(format).scales == KvScales::column;
+}
 
 struct Scale {
   float scale, low;
 };
 
-// Of one row and head, or of a column in 32 rows; `idx` tells them apart. Integers of keys are 0 or
-// 1, those of values codes less 8. Random codes have a variance of about 1 at a factor of 1.
-Scale scale_of(const DecodeOptions& o, KvStored stored, bool are_values, Random random,
+// The scale of one row and head, or of a column of 32 rows; `idx` identifies it. Integer keys are 0
+// or 1, integer values are code - 8. Random codes have a variance of about 1 at a factor of 1.
+Scale scale_of(const DecodeOptions& o, KvFormat stored, bool are_values, Random random,
                int64_t idx) {
   if (o.is_normal) {
     const float factor = 0.75f + 0.5f * static_cast<float>(random.integer(idx, 0, 1000)) * 1e-3f;
-    const bool is_nibble = stored >= KvStored::i4;
-    return {factor * (is_nibble ? 0.4f : 0.03125f), factor * (is_nibble ? -3.0f : -4.0f)};
+    return {factor * (is_nibble(stored) ? 0.4f : 0.03125f),
+            factor * (is_nibble(stored) ? -3.0f : -4.0f)};
   }
   const float scale = std::ldexp(1.0f, -static_cast<int>(random.integer(idx, 0, 2)));
   if (are_values) return {2 * scale, -16 * scale};
@@ -74,13 +78,13 @@ Scale scale_of(const DecodeOptions& o, KvStored stored, bool are_values, Random 
 }
 
 // A random code, before it is stored.
-float random_code(KvStored stored, Random random, int64_t idx) {
+float random_code(KvFormat stored, Random random, int64_t idx) {
   const float x = random.normal(idx);
   switch (stored) {
-    case KvStored::i8: return std::clamp(std::round(32.0f * x), -127.0f, 127.0f);
-    case KvStored::u8: return std::clamp(std::round(32.0f * x) + 128.0f, 0.0f, 255.0f);
-    case KvStored::i4:
-    case KvStored::i4_columns: return std::clamp(std::round(2.5f * x + 7.5f), 0.0f, 15.0f);
+    case KvFormat::int8: return std::clamp(std::round(32.0f * x), -127.0f, 127.0f);
+    case KvFormat::uint8: return std::clamp(std::round(32.0f * x) + 128.0f, 0.0f, 255.0f);
+    case KvFormat::int4:
+    case KvFormat::int4_token: return std::clamp(std::round(2.5f * x + 7.5f), 0.0f, 15.0f);
     default: return x;
   }
 }
@@ -88,20 +92,20 @@ float random_code(KvStored stored, Random random, int64_t idx) {
 // Two nibbles of random codes.
 uint8_t random_pair(Random random, int64_t idx) {
   const auto code = [&](int64_t i) {
-    return static_cast<unsigned>(random_code(KvStored::i4, random, i));
+    return static_cast<unsigned>(random_code(KvFormat::int4_token, random, i));
   };
   return static_cast<uint8_t>(code(2 * idx) | code(2 * idx + 1) << 4);
 }
 
 // Nibbles are copied as the bytes they fill.
 void fill_random_codes(Operand& pages, const std::vector<StoredRow>& rows, const DecodeOptions& o,
-                       KvStored stored, Random random) {
-  const bool is_nibble = stored >= KvStored::i4;
-  const int64_t per_byte = is_nibble ? 2 : 1, num_cols = o.d / per_byte;
+                       KvFormat stored, Random random) {
+  const bool has_pairs = is_nibble(stored);
+  const int64_t per_byte = has_pairs ? 2 : 1, num_cols = o.d / per_byte;
   const auto num_rows = static_cast<int64_t>(rows.size());
-  const DType dtype = is_nibble ? DType::u8 : pages.host.view().dtype;
+  const DType dtype = has_pairs ? DType::u8 : pages.host.view().dtype;
   const RepeatingValues values(dtype, num_rows * o.kv_heads * num_cols, [=](int64_t i) {
-    return is_nibble ? static_cast<float>(random_pair(random, i)) : random_code(stored, random, i);
+    return has_pairs ? static_cast<float>(random_pair(random, i)) : random_code(stored, random, i);
   });
   TensorView storage = pages.host;
   storage.dtype = dtype;
@@ -121,7 +125,7 @@ void fill_head_scales(Operand& scales, const DecodeOptions& o) {
   });
 }
 
-// Which scale of its tensor a row's is: a number for random_scale, and the element it is stored at.
+// Identifies a scale: the index for scale_of, and the element where it is stored.
 struct ScaleAt {
   int64_t idx, element;
 };
@@ -139,25 +143,23 @@ ScaleAt column_scale_at(const Operand& scales, const DecodeOptions& o, const Sto
 
 // Calls f(head, column, scale) for all elements of a row, after the scale is stored.
 template <class F>
-void for_each_scaled(Operand* scales, const DecodeOptions& o, KvStored stored, bool are_values,
+void for_each_scaled(Operand* scales, const DecodeOptions& o, KvFormat stored, bool are_values,
                      Random random, const StoredRow& at, const F& f) {
   for (int64_t h = 0; h < o.kv_heads; ++h) {
     Scale scale{1.0f, 0.0f};
-    if (stored == KvStored::e4m3 || stored == KvStored::e5m2) {
-      if (scales != nullptr) {
-        scale.scale = scales->host.view().as<float>()[scales->offset + h % scales->shape[0]];
-      }
+    if (traits(stored).scales == KvScales::head && scales != nullptr) {
+      scale.scale = scales->host.view().as<float>()[scales->offset + h % scales->shape[0]];
     }
     for (int64_t c = 0; c < o.d; ++c) {
-      const bool is_by_column = stored == KvStored::i4_columns;
-      if (stored >= KvStored::i8 && (c == 0 || is_by_column)) {
+      const bool is_by_column = traits(stored).scales == KvScales::column;
+      if (has_own_scales(stored) && (c == 0 || is_by_column)) {
         const ScaleAt place =
             is_by_column ? column_scale_at(*scales, o, at, h, c) : row_scale_at(*scales, o, at, h);
         scale = scale_of(o, stored, are_values, random, place.idx);
         store(scales->host, place.element, scale.scale);
-        if (has_low(stored)) store(scales->host, place.element + 1, scale.low);
+        if (traits(stored).has_low) store(scales->host, place.element + 1, scale.low);
       }
-      if (!has_low(stored)) scale.low = 0.0f;
+      if (!traits(stored).has_low) scale.low = 0.0f;
       f(h, c, scale);
     }
   }
@@ -165,7 +167,7 @@ void for_each_scaled(Operand* scales, const DecodeOptions& o, KvStored stored, b
 
 void fill_integer_rows(Operand& pages, Operand* scales, const std::vector<StoredRow>& rows,
                        const DecodeOptions& o, bool are_values, Random random) {
-  const KvStored stored = are_values ? o.v : o.k;
+  const KvFormat stored = are_values ? o.v : o.k;
   std::vector<float> elements(static_cast<size_t>(o.kv_heads * o.d));
   for (const StoredRow& at : rows) {
     for (int64_t h = 0; h < o.kv_heads && !are_values; ++h) {
@@ -178,7 +180,7 @@ void fill_integer_rows(Operand& pages, Operand* scales, const std::vector<Stored
                       const int64_t place = element_of(pages, at.page, at.row, h) + c;
                       float code =
                           (elements[static_cast<size_t>(h * o.d + c)] - scale.low) / scale.scale;
-                      if (are_values && has_low(stored)) {
+                      if (are_values && traits(stored).has_low) {
                         code = static_cast<float>(random.integer(place, 0, 15));
                       } else if (are_values) {
                         code = static_cast<float>(random.integer(place, -kMostValue, kMostValue));
@@ -198,7 +200,8 @@ double score_error(RowKey key, const DecodeOptions& o) {
   if (o.has_alibi) error += 0x1p-22 * static_cast<double>(o.kv_len) + 0x1p-15;
   // Scales by column may be multiplied with the queries and rounded to 11 bits: of a score each of
   // d terms q * code * scale / sqrt(d), |q| being 0.8 in the mean and code * scale 1.6.
-  if (o.k == KvStored::i4_columns && key.in != DType::f32) error += 1.3 * std::sqrt(d) * 0x1p-12;
+  if (traits(o.k).scales == KvScales::column && key.in != DType::f32)
+    error += 1.3 * std::sqrt(d) * 0x1p-12;
   return error;
 }
 
@@ -211,22 +214,6 @@ double sum_of_weights_error(const DecodeOptions& o) {
 DecodeScalars decode_scalars(const DecodeOptions& o) {
   const float softcap = o.is_normal ? 2.0f : 128.0f;
   return {.scale = o.is_normal ? 0.0f : kKeyCodeScale, .softcap = o.has_softcap ? softcap : 0.0f};
-}
-
-DType stored_dtype(KvStored stored, DType plain) {
-  switch (stored) {
-    case KvStored::e4m3: return DType::e4m3;
-    case KvStored::e5m2: return DType::e5m2;
-    case KvStored::i8: return DType::i8;
-    case KvStored::u8: return DType::u8;
-    case KvStored::i4:
-    case KvStored::i4_columns: return DType::i4;
-    default: return plain;
-  }
-}
-
-int64_t scales_per_row(KvStored stored) {
-  return stored == KvStored::i8 ? 1 : has_low(stored) ? 2 : 0;
 }
 
 void fill_decode_queries(Operand& q, const DecodeOptions& o, const DecodeLayout& layout,
@@ -256,17 +243,17 @@ void fill_decode_queries(Operand& q, const DecodeOptions& o, const DecodeLayout&
 
 void fill_cache(Operand& pages, Operand* scales, const DecodeOptions& o, const DecodeLayout& layout,
                 bool are_values, Random random) {
-  const KvStored stored = are_values ? o.v : o.k;
+  const KvFormat stored = are_values ? o.v : o.k;
   if (pages.host.size_bytes() == 0) return;
-  const bool has_head_scales = scales != nullptr && stored < KvStored::i8;
+  const bool has_head_scales = scales != nullptr && traits(stored).scales == KvScales::head;
   if (has_head_scales) fill_head_scales(*scales, o);
   const std::vector<StoredRow> rows = stored_rows(o, layout, are_values);
   if (!o.is_normal) return fill_integer_rows(pages, scales, rows, o, are_values, random);
   fill_random_codes(pages, rows, o, stored, random);
-  if (stored < KvStored::i8) return;
+  if (!has_own_scales(stored)) return;
   for (const StoredRow& at : rows) {
     const bool begins_group = at.row % kKvGroup == 0;
-    if (stored == KvStored::i4_columns && !begins_group) continue;  // rows share these
+    if (traits(stored).scales == KvScales::column && !begins_group) continue;  // shared
     for_each_scaled(scales, o, stored, are_values, random.stream(1), at,
                     [](int64_t, int64_t, Scale) {});
   }
@@ -308,7 +295,7 @@ void fill_decode_slopes(Operand& slopes, const DecodeOptions& o) {
 // its score and of the largest one. Then out is rounded once on either side.
 Bound decode_bound(RowKey key, const DecodeOptions& o) {
   if (!o.is_normal) {
-    // The sign of a zero is not asked for. A slope of 1/16 over 4096 keys moves the largest score
+    // The sign of a zero does not matter. A slope of 1/16 over 4096 keys moves the largest score
     // to 256, whose product by log2(e) may be rounded: 2^-15 of a weight, less than 16 bits show.
     return {.absolute = 0x1p-100, .relative = o.has_alibi && key.out == DType::f32 ? 0x1p-13 : 0.0};
   }

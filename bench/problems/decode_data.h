@@ -1,5 +1,5 @@
-// The numbers in decode problems, in every format of a KV cache, and how far results may be apart.
-// SPDX-License-Identifier: MIT
+// The data of decode problems, in every format of a KV cache, and the error bounds of their
+// results. SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench/problems/builder.h"
@@ -7,20 +7,16 @@
 
 namespace tessera::bench {
 
-// What a call is given beside its tensors.
+// The numbers a call is given besides its tensors.
 struct DecodeScalars {
   float scale, softcap;
 };
 DecodeScalars decode_scalars(const DecodeOptions& o);
 
-// The type of pages, and how many f16 a row's scale has: 0 where it has none of its own.
-DType stored_dtype(KvStored stored, DType plain);
-int64_t scales_per_row(KvStored stored);
-
 void fill_decode_queries(Operand& q, const DecodeOptions& o, const DecodeLayout& layout,
                          Random random);
-// Keys or values, and their scales, where they have some. What no sequence holds, what lies in the
-// tail instead, and pages no query sees, stay poisoned: NaN, or with a scale that is.
+// Fills keys or values, and their scales if they have any. Rows of no sequence, rows that lie in
+// the tail instead, and pages that no query sees stay poisoned: NaN, or with a NaN scale.
 void fill_cache(Operand& pages, Operand* scales, const DecodeOptions& o, const DecodeLayout& layout,
                 bool are_values, Random random);
 void fill_tail(Operand& tail, const DecodeOptions& o, const DecodeLayout& layout, Random random);

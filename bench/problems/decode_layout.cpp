@@ -13,9 +13,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kSparePages = 3;  // that belong to no sequence
+constexpr int64_t kSparePages = 3;  // of no sequence
 
-// 0 to count - 1 in disorder.
+// 0 to count - 1 in random order.
 std::vector<int64_t> shuffled(int64_t count, Random random) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -37,7 +37,7 @@ std::vector<int32_t> drawn(int64_t count, int64_t of, Random random) {
 int64_t DecodeOptions::page_rows() const {
   if (is_paged()) return page;
   // Columns share a scale over whole groups of tokens.
-  return k == KvStored::i4_columns ? (kv_len + kKvGroup - 1) / kKvGroup * kKvGroup : kv_len;
+  return traits(k).has_tail() ? (kv_len + kKvGroup - 1) / kKvGroup * kKvGroup : kv_len;
 }
 
 int64_t DecodeOptions::max_pages() const {
@@ -63,9 +63,11 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.strided = get("strided");
   o.num_tails = get("tails", 8);
   o.head_scales = get("head_scales");
-  o.k = static_cast<KvStored>(get("k"));
-  o.v = static_cast<KvStored>(get("v", o.k == KvStored::i4_columns ? get("k") - 1 : get("k")));
-  o.tail = get("tail");
+  o.k = static_cast<KvFormat>(get("k_format"));
+  o.v = static_cast<KvFormat>(get("v_format", option(traits(o.k).values)));
+  if (const int64_t dtype = get("tail_dtype", -1); dtype >= 0) {
+    o.tail_dtype = static_cast<DType>(dtype);
+  }
   o.has_q_axis = get("q_len") != 0;
   o.has_lens = get("lens") != 0;
   o.has_blocks = get("blocks") != 0;
@@ -81,10 +83,10 @@ DecodeOptions decode_options(const Shape& shape, Fill fill) {
   o.is_normal = fill == Fill::normal;
   o.chooses_one_key = o.has_alibi || o.has_repeats;
   if (o.is_paged()) o.shared = std::min(o.shared, o.max_pages());
-  if (o.k > KvStored::i4_columns || o.v > KvStored::i4) {
-    fail("problem: k is 0 to 6 and v is 0 to 5: plain, e4m3, e5m2, i8, u8, i4, i4 by columns");
+  if (traits(o.v).has_tail()) {
+    fail(concat("problem: v_format is ", name(o.v), "; only keys have scales by column"));
   }
-  if (o.k == KvStored::i4_columns && o.num_tails < o.batch) {
+  if (traits(o.k).has_tail() && o.num_tails < o.batch) {
     fail(concat("problem: tails is ", o.num_tails, ", the sequences need ", o.batch));
   }
   return o;
@@ -97,7 +99,7 @@ DecodeLayout::DecodeLayout(const DecodeOptions& options, uint64_t seed)
   make_lists();
 }
 
-// Lengths that vary: all there are, none, those around a page (or 16 keys), the fewest, then any.
+// Varying lengths: full, none, those around a page (or 16 keys), the least, then random.
 void DecodeLayout::make_lengths() {
   const Random random = Random{seed_}.stream(1000);
   const DecodeOptions& o = options_;
@@ -128,8 +130,8 @@ void DecodeLayout::make_pages() {
   page_order_ = shuffled(num_pages_, Random{seed_}.stream(1001));
 }
 
-// About half of a sequence's blocks, of the fourth none; of keys up to max_keys, for every fifth
-// query none.
+// Lists about half of a sequence's blocks, for the fourth sequence none; and up to max_keys keys,
+// for every fifth query none.
 void DecodeLayout::make_lists() {
   const DecodeOptions& o = options_;
   const Random random = Random{seed_}.stream(1002);
@@ -149,7 +151,7 @@ int64_t DecodeLayout::twin_of(int64_t t) const {
   return options_.has_repeats && t / options_.page % 2 != 0 ? t - options_.page : t;
 }
 
-// Sequences share the first pages where they are told to.
+// Sequences share the first pages if the shape says so.
 int64_t DecodeLayout::page_of(int64_t s, int64_t t) const {
   if (!options_.is_paged()) return s;
   const int64_t block = twin_of(t) / options_.page;
@@ -158,10 +160,10 @@ int64_t DecodeLayout::page_of(int64_t s, int64_t t) const {
 }
 
 bool DecodeLayout::is_in_tail(int64_t s, int64_t t) const {
-  return options_.k == KvStored::i4_columns && t / kKvGroup == (length(s) - 1) / kKvGroup;
+  return traits(options_.k).has_tail() && t / kKvGroup == (length(s) - 1) / kKvGroup;
 }
 
-// A token sees itself and some others, later ones among them. Bits beyond the tokens say nothing.
+// A token sees itself and some others, including later ones. Bits beyond the tokens are ignored.
 uint32_t DecodeLayout::tree_word(int64_t s, int64_t i) const {
   const Random random = Random{seed_}.stream(1003);
   const auto bits = static_cast<uint32_t>(random.bits(s * options_.q_len + i) >> 16);

@@ -3,25 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "bench/problem.h"
 
 namespace tessera::bench {
 
-// How keys, or values, are stored; the number is what a shape calls it.
-enum class KvStored : uint8_t { plain, e4m3, e5m2, i8, u8, i4, i4_columns };
-
 // The options of a shape; decode.cpp says what they mean.
 struct DecodeOptions {
   int64_t batch, q_len, kv_len, heads, kv_heads, d;
-  int64_t least;  // keys that each sequence has
+  int64_t least;  // keys that each sequence has at least
   int64_t page, pages, shared, window, max_keys, strided, num_tails, head_scales;
-  KvStored k, v;
-  int64_t tail;  // the type of the tail: 0 that of q, 1 f32, 2 f16, 3 bf16
+  KvFormat k, v;
+  std::optional<DType> tail_dtype;  // absent: that of q
   bool has_q_axis, has_lens, has_blocks, has_tree, has_softcap, has_sinks, has_alibi, has_lse;
   bool is_in_place, has_longest, says_shared, has_repeats, is_normal;
-  bool chooses_one_key;  // integers: no query weighs several keys alike
+  bool chooses_one_key;  // integers: no query gives several keys equal weight
 
   bool is_paged() const { return page > 0; }
   bool has_keys() const { return max_keys > 0; }
@@ -32,7 +30,7 @@ struct DecodeOptions {
 };
 DecodeOptions decode_options(const Shape& shape, Fill fill);
 
-// Lengths, tables, trees and lists, all of them functions of the options and the seed.
+// Lengths, tables, trees and lists, all functions of the options and the seed.
 class DecodeLayout {
  public:
   DecodeLayout(const DecodeOptions& options, uint64_t seed);
@@ -41,7 +39,7 @@ class DecodeLayout {
   int64_t num_pages() const { return num_pages_; }
   // The page of token t of sequence s.
   int64_t page_of(int64_t s, int64_t t) const;
-  // The token whose key and value token t has: itself, or where pages repeat one of the page
+  // The token whose key and value token t has: itself, or with repeated pages one of the page
   // before.
   int64_t twin_of(int64_t t) const;
   int64_t tail_of(int64_t s) const { return options_.num_tails - 1 - s; }
@@ -56,7 +54,7 @@ class DecodeLayout {
 
   // The keys that query i sees, in ascending order.
   std::vector<int64_t> seen_by(int64_t s, int64_t i) const;
-  // Tokens that must be there: those in pages of which some query sees a key. Without pages all.
+  // Tokens that must exist: those in pages with a key that some query sees. Without pages all.
   std::vector<bool> read_tokens(int64_t s) const;
 
   double num_pairs() const;  // of a query and a key it sees

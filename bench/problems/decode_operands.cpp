@@ -19,7 +19,7 @@ class Maker {
     add_queries();
     add_cache(false);
     add_cache(true);
-    if (o_.k == KvStored::i4_columns) add_tail();
+    if (traits(o_.k).has_tail()) add_tail();
     add_lengths();
     if (o_.has_lse) add_lse();
     add_per_head();
@@ -77,44 +77,44 @@ class Maker {
   }
 
   void add_cache(bool are_values) {
-    const KvStored stored = are_values ? o_.v : o_.k;
+    const KvFormat stored = are_values ? o_.v : o_.k;
     const bool is_per_row = !o_.is_paged();
     const auto slot = [&](Slot k, Slot v) { return are_values ? v : k; };
-    Operand& pages =
-        add(add_pages(are_values ? "v_pages" : "k_pages", stored_dtype(stored, key_.in),
-                      layout_.num_pages(), o_.page_rows()),
-            slot([](DecodeAttentionArgs& a) -> TensorView& { return a.kv.k_pages; },
-                 [](DecodeAttentionArgs& a) -> TensorView& { return a.kv.v_pages; }),
-            is_per_row);
+    Operand& pages = add(add_pages(are_values ? "v_pages" : "k_pages", pages_dtype(stored, key_.in),
+                                   layout_.num_pages(), o_.page_rows()),
+                         slot([](DecodeAttentionArgs& a) -> TensorView& { return a.kv.k_pages; },
+                              [](DecodeAttentionArgs& a) -> TensorView& { return a.kv.v_pages; }),
+                         is_per_row);
     Operand* scales = add_scales(are_values ? "v_scales" : "k_scales", stored);
     if (scales != nullptr) {
       add(*scales,
           slot([](DecodeAttentionArgs& a) -> TensorView& { return a.kv.k_scales; },
                [](DecodeAttentionArgs& a) -> TensorView& { return a.kv.v_scales; }),
-          is_per_row && stored >= KvStored::i8);
+          is_per_row && traits(stored).scales != KvScales::head);
     }
     fill_cache(pages, scales, o_, layout_, are_values, b_.random());
   }
 
-  Operand* add_scales(std::string_view name, KvStored stored) {
-    if (stored == KvStored::plain) return nullptr;
-    if (stored < KvStored::i8) {
+  Operand* add_scales(std::string_view name, KvFormat stored) {
+    const KvFormatTraits& format = traits(stored);
+    if (format.scales == KvScales::none) return nullptr;
+    if (format.scales == KvScales::head) {
       if (o_.head_scales == 0) return nullptr;
       const int64_t count = o_.head_scales == 1 ? 1 : o_.kv_heads;
       return &b_.dense(name, Role::input, DType::f32, {count});
     }
     const int64_t gap = o_.strided == 2 ? 6 : o_.strided == 3 ? 1 : 0;
-    if (stored == KvStored::i4_columns) {
+    if (format.scales == KvScales::column) {
       return &add_strided(name, DType::f16,
                           {layout_.num_pages(), o_.page_rows() / 32, o_.kv_heads, o_.d, 2}, gap);
     }
-    if (o_.strided < 2) return &add_runs(name, scales_per_row(stored));
+    if (o_.strided < 2) return &add_runs(name, format.scales_per_row());
     return &add_strided(name, DType::f16,
-                        {layout_.num_pages(), o_.page_rows(), o_.kv_heads, scales_per_row(stored)},
+                        {layout_.num_pages(), o_.page_rows(), o_.kv_heads, format.scales_per_row()},
                         gap);
   }
 
-  // Scales of a head side by side, on 16 bytes each, as the engine keeps them.
+  // The scales of a head contiguous and aligned to 16 bytes, as the engine stores them.
   Operand& add_runs(std::string_view name, int64_t per_row) {
     const int64_t num_pages = layout_.num_pages(), rows = o_.page_rows();
     const int64_t run = (rows * per_row + 7) / 8 * 8;
@@ -123,8 +123,7 @@ class Maker {
   }
 
   void add_tail() {
-    constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
-    const DType dtype = o_.tail == 0 ? key_.in : kTypes[o_.tail - 1];
+    const DType dtype = o_.tail_dtype.value_or(key_.in);
     Operand& tail = add(
         add_pages("k_tail", dtype, o_.num_tails, 32),
         [](DecodeAttentionArgs& a) -> TensorView& { return a.kv.k_tail; }, false);
@@ -185,7 +184,7 @@ class Maker {
     }
   }
 
-  // A list for each, behind which entries stay poisoned.
+  // One list each; entries after its end stay poisoned.
   template <class ListOf>
   static void fill_lists(Operand& lists, Operand& counts, int64_t num_lists, const ListOf& list) {
     if (lists.host.size_bytes() == 0 || counts.host.size_bytes() == 0) return;

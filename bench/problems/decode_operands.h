@@ -11,17 +11,17 @@
 
 namespace tessera::bench {
 
-// Which argument each operand is, in order.
+// The argument that each operand belongs to, in order.
 using DecodeSlot = TensorView& (*)(DecodeAttentionArgs&);
 using DecodeSlots = std::vector<DecodeSlot>;
 
 DecodeSlots add_decode_operands(RowKey key, Builder& b, const DecodeOptions& o,
                                 const DecodeLayout& layout);
-// `views` may have more behind those of the slots.
+// `views` may have more after those of the slots.
 DecodeAttentionArgs decode_args(const DecodeOptions& o, const DecodeSlots& slots,
                                 std::span<const TensorView> views);
 
-// Queries, results and so many keys with their values.
+// Bytes of queries, results and num_keys keys and values.
 double decode_bytes(RowKey key, const DecodeOptions& o, double num_keys);
 
 // Some sequences of a large problem of the operation.

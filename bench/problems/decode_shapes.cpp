@@ -14,6 +14,11 @@ namespace {
 
 using Options = std::initializer_list<std::pair<std::string, int64_t>>;
 
+constexpr int64_t kPlain = option(KvFormat::plain), kE4m3 = option(KvFormat::e4m3);
+constexpr int64_t kE5m2 = option(KvFormat::e5m2), kInt8 = option(KvFormat::int8);
+constexpr int64_t kUint8 = option(KvFormat::uint8), kInt4 = option(KvFormat::int4);
+constexpr int64_t kInt4Token = option(KvFormat::int4_token);
+
 struct Lengths {
   int64_t batch, q_len, kv_len;  // q_len of 0: q has no such axis
 };
@@ -36,8 +41,8 @@ void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// What every kernel must do whatever the head size: one key, lengths around a page, groups of one,
-// some and many, several new tokens, 16-bit and narrower caches.
+// For every head size: one key, lengths around a page, groups of one, some and many query heads,
+// several new tokens, 16-bit and narrower caches.
 std::vector<Shape> shapes_of_every_size(int64_t d) {
   return {shape_of({1, 0, 1}, {2, 2}, d, {{"lse", 1}}),
           shape_of({1, 0, 40}, {2, 1}, d, {{"page", 16}}),
@@ -50,58 +55,64 @@ std::vector<Shape> shapes_of_every_size(int64_t d) {
           shape_of({6, 4, 130}, {8, 2}, d, {{"page", 16}, {"pages", 60}, {"lens", 1}, {"lse", 1}}),
           shape_of({2, 16, 65}, {2, 1}, d, {{"page", 16}, {"lens", 1}}),
           shape_of({2, 0, 600}, {8, 1}, d, {{"page", 128}, {"pages", 11}, {"lse", 1}}),
-          shape_of({6, 0, 200}, {8, 2}, d, {{"k", 6}, {"page", 64}, {"pages", 25}, {"lens", 1}})};
+          shape_of({6, 0, 200}, {8, 2}, d,
+                   {{"k_format", kInt4}, {"page", 64}, {"pages", 25}, {"lens", 1}})};
 }
 
-// One format with all that a kernel made for it may take.
-std::vector<Shape> shapes_of_one_format(int64_t d, KvStored stored) {
-  const auto k = static_cast<int64_t>(stored);
-  const int64_t page = stored == KvStored::i4_columns ? kKvGroup : 16;  // the smallest
+// One format with every option that its kernels accept.
+std::vector<Shape> shapes_of_one_format(int64_t d, KvFormat format) {
+  const int64_t k = option(format);
+  const int64_t page = traits(format).has_tail() ? kKvGroup : 16;  // the smallest
   return {
-      shape_of({1, 0, 40}, {2, 1}, d, {{"k", k}, {"page", page}}),
+      shape_of({1, 0, 40}, {2, 1}, d, {{"k_format", k}, {"page", page}}),
       shape_of({7, 0, 140}, {4, 1}, d,
-               {{"k", k}, {"page", page}, {"pages", 70}, {"lens", 1}, {"lse", 1}}),
-      shape_of({7, 0, 140}, {8, 2}, d, {{"k", k}, {"page", 32}, {"pages", 40}, {"lens", 1}}),
-      shape_of({3, 0, 256}, {2, 2}, d, {{"k", k}, {"lens", 1}}),
-      shape_of({3, 4, 300}, {8, 1}, d, {{"k", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
-      shape_of({2, 16, 100}, {4, 1}, d, {{"k", k}, {"page", 32}, {"strided", 1}}),
+               {{"k_format", k}, {"page", page}, {"pages", 70}, {"lens", 1}, {"lse", 1}}),
+      shape_of({7, 0, 140}, {8, 2}, d, {{"k_format", k}, {"page", 32}, {"pages", 40}, {"lens", 1}}),
+      shape_of({3, 0, 256}, {2, 2}, d, {{"k_format", k}, {"lens", 1}}),
+      shape_of({3, 4, 300}, {8, 1}, d, {{"k_format", k}, {"page", 64}, {"lens", 1}, {"lse", 1}}),
+      shape_of({2, 16, 100}, {4, 1}, d, {{"k_format", k}, {"page", 32}, {"strided", 1}}),
       shape_of({2, 0, 1500}, {8, 1}, d,
-               {{"k", k}, {"page", 128}, {"pages", 25}, {"window", 900}, {"longest", 1}}),
-      shape_of({2, 0, 200}, {16, 2}, d, {{"k", k}, {"page", page}, {"softcap", 1}, {"sinks", 1}}),
-      shape_of({3, 2, 200}, {4, 2}, d, {{"k", k}, {"page", 32}, {"alibi", 1}, {"lse", 1}}),
-      shape_of({2, 5, 200}, {4, 2}, d, {{"k", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
+               {{"k_format", k}, {"page", 128}, {"pages", 25}, {"window", 900}, {"longest", 1}}),
+      shape_of({2, 0, 200}, {16, 2}, d,
+               {{"k_format", k}, {"page", page}, {"softcap", 1}, {"sinks", 1}}),
+      shape_of({3, 2, 200}, {4, 2}, d, {{"k_format", k}, {"page", 32}, {"alibi", 1}, {"lse", 1}}),
+      shape_of({2, 5, 200}, {4, 2}, d, {{"k_format", k}, {"page", 64}, {"tree", 1}, {"lens", 1}})};
 }
 
-// One format after the other, paged and in one piece, heads before tokens and rows that are not
-// aligned; then keys and values in different ones.
+// Each format, with and without pages, heads before tokens and unaligned rows; then keys and values
+// in different formats.
 std::vector<Shape> format_shapes(int64_t d) {
   std::vector<Shape> shapes;
-  for (int64_t stored = 0; stored <= 6; ++stored) {
-    append(shapes,
-           {shape_of({5, 0, 150}, {8, 2}, d,
-                     {{"k", stored}, {"page", 32}, {"pages", 30}, {"lens", 1}, {"lse", 1}}),
-            shape_of({3, 3, 97}, {4, 2}, d, {{"k", stored}, {"lens", 1}, {"head_scales", 2}}),
-            shape_of({2, 0, 100}, {4, 2}, d,
-                     {{"k", stored}, {"page", 64}, {"strided", 1}, {"head_scales", 1}}),
-            shape_of({2, 0, 100}, {4, 2}, d, {{"k", stored}, {"page", 32}, {"strided", 2}}),
-            shape_of({2, 2, 70}, {6, 3}, d, {{"k", stored}, {"page", 32}, {"strided", 3}})});
+  for (const KvFormatTraits& traits : kKvFormats) {
+    const int64_t stored = option(traits.format);
+    append(
+        shapes,
+        {shape_of({5, 0, 150}, {8, 2}, d,
+                  {{"k_format", stored}, {"page", 32}, {"pages", 30}, {"lens", 1}, {"lse", 1}}),
+         shape_of({3, 3, 97}, {4, 2}, d, {{"k_format", stored}, {"lens", 1}, {"head_scales", 2}}),
+         shape_of({2, 0, 100}, {4, 2}, d,
+                  {{"k_format", stored}, {"page", 64}, {"strided", 1}, {"head_scales", 1}}),
+         shape_of({2, 0, 100}, {4, 2}, d, {{"k_format", stored}, {"page", 32}, {"strided", 2}}),
+         shape_of({2, 2, 70}, {6, 3}, d, {{"k_format", stored}, {"page", 32}, {"strided", 3}})});
   }
-  for (const auto& [k, v] : {std::pair<int64_t, int64_t>{0, 3},
-                             {3, 0},
-                             {1, 2},
-                             {3, 1},
-                             {5, 4},
-                             {4, 5},
-                             {6, 0},
-                             {6, 1},
-                             {6, 3},
-                             {0, 5}}) {
-    shapes.push_back(shape_of({3, 0, 150}, {4, 1}, d,
-                              {{"k", k}, {"v", v}, {"page", 32}, {"pages", 15}, {"lens", 1}}));
-  }
-  for (const int64_t tail : {1, 2, 3}) {
+  for (const auto& [k, v] : {std::pair{kPlain, kInt8},
+                             {kInt8, kPlain},
+                             {kE4m3, kE5m2},
+                             {kInt8, kE4m3},
+                             {kInt4Token, kUint8},
+                             {kUint8, kInt4Token},
+                             {kInt4, kPlain},
+                             {kInt4, kE4m3},
+                             {kInt4, kInt8},
+                             {kPlain, kInt4Token}}) {
     shapes.push_back(
-        shape_of({6, 4, 130}, {4, 2}, d, {{"k", 6}, {"tail", tail}, {"page", 32}, {"lens", 1}}));
+        shape_of({3, 0, 150}, {4, 1}, d,
+                 {{"k_format", k}, {"v_format", v}, {"page", 32}, {"pages", 15}, {"lens", 1}}));
+  }
+  for (const DType tail : {DType::f32, DType::f16, DType::bf16}) {
+    shapes.push_back(
+        shape_of({6, 4, 130}, {4, 2}, d,
+                 {{"k_format", kInt4}, {"tail_dtype", option(tail)}, {"page", 32}, {"lens", 1}}));
   }
   return shapes;
 }
@@ -116,16 +127,17 @@ std::vector<Shape> page_shapes(int64_t d) {
       shape_of({4, 0, 300}, {4, 2}, d, {{"page", 16}, {"shared", 6}, {"says_shared", 1}}),
       shape_of({3, 0, 100}, {4, 2}, d, {{"in_place", 1}, {"page", 16}, {"pages", 21}}),
       shape_of({4, 0, 150}, {4, 2}, d, {{"page", 16}, {"repeats", 1}, {"lens", 1}, {"lse", 1}}),
-      shape_of({3, 2, 300}, {4, 2}, d, {{"k", 3}, {"page", 32}, {"repeats", 1}}),
+      shape_of({3, 2, 300}, {4, 2}, d, {{"k_format", kInt8}, {"page", 32}, {"repeats", 1}}),
       shape_of({2, 4, 1200}, {8, 2}, d, {{"in_place", 1}, {"page", 64}}),
       shape_of({40, 0, 60}, {3, 3}, d, {{"page", 16}, {"pages", 160}, {"lens", 1}}),
-      // Several pieces, of which short sequences have fewer, in one call.
+      // Several pieces per sequence, and fewer for short ones, in one call.
       shape_of({7, 0, 2000}, {4, 1}, d, {{"page", 64}, {"pages", 230}, {"lens", 1}, {"lse", 1}}),
       shape_of({3, 0, 4000}, {2, 2}, d, {{"lens", 1}, {"lse", 1}}),
       shape_of({3, 0, 1000}, {4, 1}, d, {{"page", 64}, {"blocks", 1}, {"longest", 1}}),
-      shape_of({3, 0, 4000}, {4, 1}, d, {{"k", 3}, {"page", 128}, {"pages", 97}}),
+      shape_of({3, 0, 4000}, {4, 1}, d, {{"k_format", kInt8}, {"page", 128}, {"pages", 97}}),
       shape_of({2, 0, 9000}, {4, 1}, d, {{"page", 16}, {"pages", 1130}}),
-      shape_of({2, 0, 4000}, {4, 1}, d, {{"k", 6}, {"page", 64}, {"pages", 130}, {"lens", 1}})};
+      shape_of({2, 0, 4000}, {4, 1}, d,
+               {{"k_format", kInt4}, {"page", 64}, {"pages", 130}, {"lens", 1}})};
 }
 
 std::vector<Shape> option_shapes(int64_t d) {
@@ -142,12 +154,14 @@ std::vector<Shape> option_shapes(int64_t d) {
       shape_of({3, 16, 100}, {8, 2}, d, {{"tree", 1}, {"lens", 1}, {"lse", 1}}),
       shape_of({2, 5, 1000}, {8, 2}, d, {{"page", 64}, {"tree", 1}, {"window", 600}}),
       shape_of({5, 0, 200}, {4, 2}, d, {{"page", 16}, {"blocks", 1}, {"lens", 1}, {"lse", 1}}),
-      shape_of({2, 3, 2000}, {4, 1}, d, {{"page", 64}, {"blocks", 1}, {"k", 3}}),
+      shape_of({2, 3, 2000}, {4, 1}, d, {{"page", 64}, {"blocks", 1}, {"k_format", kInt8}}),
       shape_of({5, 0, 200}, {4, 2}, d, {{"page", 32}, {"keys", 50}, {"lens", 1}, {"lse", 1}}),
       shape_of({2, 3, 300}, {12, 1}, d, {{"keys", 300}, {"page", 16}, {"window", 150}}),
       shape_of({2, 4, 200}, {4, 2}, d, {{"keys", 64}, {"blocks", 1}, {"page", 16}, {"tree", 1}}),
-      shape_of({3, 4, 150}, {4, 2}, d, {{"keys", 80}, {"k", 6}, {"page", 32}, {"lens", 1}}),
-      shape_of({3, 2, 150}, {4, 2}, d, {{"blocks", 1}, {"k", 6}, {"page", 32}, {"sinks", 1}}),
+      shape_of({3, 4, 150}, {4, 2}, d,
+               {{"keys", 80}, {"k_format", kInt4}, {"page", 32}, {"lens", 1}}),
+      shape_of({3, 2, 150}, {4, 2}, d,
+               {{"blocks", 1}, {"k_format", kInt4}, {"page", 32}, {"sinks", 1}}),
       shape_of({2, 1, 1500}, {4, 2}, d, {{"keys", 1400}, {"page", 16}, {"lse", 1}})};
 }
 
@@ -189,7 +203,7 @@ std::vector<Shape> random_shapes(size_t count, int64_t most_bytes) {
   return shapes;
 }
 
-// Beside the same keys in one piece.
+// Compared to the same keys without pages.
 std::vector<Shape> paged_shapes() {
   std::vector<Shape> shapes;
   for (const auto& [batch, kv_len] :
@@ -200,15 +214,15 @@ std::vector<Shape> paged_shapes() {
   return shapes;
 }
 
-Shape stored_as(Shape shape, KvStored stored) {
-  shape = with_value(std::move(shape), "k", static_cast<int64_t>(stored));
-  return stored == KvStored::i4_columns ? with_value(std::move(shape), "tails", 128) : shape;
+Shape stored_as(Shape shape, KvFormat format) {
+  shape = with_value(std::move(shape), "k_format", option(format));
+  return traits(format).has_tail() ? with_value(std::move(shape), "tails", 128) : shape;
 }
 
 std::vector<Shape> layout_shapes() {
   std::vector<Shape> shapes;
-  for (const KvStored stored :
-       {KvStored::plain, KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns}) {
+  for (const KvFormat stored :
+       {KvFormat::plain, KvFormat::e4m3, KvFormat::int8, KvFormat::int4_token, KvFormat::int4}) {
     for (const auto& [batch, kv_len] :
          {std::pair<int64_t, int64_t>{8, 4096}, {32, 8192}, {128, 1024}, {128, 4096}}) {
       const Shape shape = stored_as(shape_of({batch, 0, kv_len}, kLlama, kDim), stored);
@@ -219,12 +233,12 @@ std::vector<Shape> layout_shapes() {
 }
 
 std::vector<Shape> stored_shapes(const std::vector<Shape>& plain,
-                                 std::initializer_list<KvStored> formats) {
+                                 std::initializer_list<KvFormat> formats) {
   std::vector<Shape> shapes;
-  for (const KvStored stored : formats) {
+  for (const KvFormat stored : formats) {
     for (const Shape& shape : plain) {
-      // Codes with heads before tokens, as the engine keeps them.
-      shapes.push_back(stored == KvStored::plain ? shape
+      // Quantised pages have heads before tokens, as in the engine.
+      shapes.push_back(stored == KvFormat::plain ? shape
                                                  : with_value(stored_as(shape, stored), kOrder, 1));
     }
   }
@@ -242,91 +256,100 @@ std::vector<Shape> head_shapes() {
 
 }  // namespace
 
-// What waits where, and which blocks there are, on an H200. A cache of codes in one piece has room
-// for a multiple of 16 tokens, or the Hopper kernel declines it.
+// Every place where states wait and every kind of block, on an H200. Without pages, a quantised
+// cache must have room for a multiple of 16 tokens, or the Hopper kernel declines it.
 std::vector<Shape> decode_plan_shapes() {
-  return {// Warps of 8 leaves, whose states wait for each other: of four queries and of more; small
-          // blocks of 32 and of 16.
-          shape_of({27, 0, 8200}, {32, 8}, 64,
-                   {{"page", 64}, {"pages", 400}, {"shared", 120}, {"lens", 1}}),
-          shape_of({15, 0, 8192}, {40, 8}, 128,
-                   {{"page", 64}, {"pages", 260}, {"shared", 120}, {"lse", 1}}),
-          shape_of({11, 0, 33000}, {40, 8}, 64,
-                   {{"page", 64}, {"pages", 700}, {"shared", 500}, {"lens", 1}}),
-          shape_of({14, 0, 33000}, {8, 8}, 64,
-                   {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
-          shape_of({8, 0, 33000}, {8, 8}, 128,
-                   {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
-          // Small blocks of many short sequences.
-          shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
-          shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
-          // More than eight queries a head: blocks of sixteen, with eight leaves a warp, in pairs
-          // and in small blocks; blocks of eight.
-          shape_of({16, 0, 8200}, {96, 8}, 128,
-                   {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
-          shape_of({12, 0, 2100}, {96, 8}, 64, {{"longest", 1}, {"lens", 1}, {"lse", 1}}),
-          shape_of({10, 0, 1100}, {192, 8}, 128, {{"page", 16}, {"lens", 1}}),
-          shape_of({20, 0, 300}, {96, 8}, 64, {{"page", 16}, {"sinks", 1}, {"lens", 1}}),
-          shape_of({8, 0, 300}, {192, 8}, 64, {{"lens", 1}, {"lse", 1}}),
-          // Heads of 256, whose states do not wait.
-          shape_of({9, 0, 2100}, {8, 8}, 256, {{"longest", 1}, {"lens", 1}}),
-          // Codes: four leaves a warp, and eight.
-          shape_of({18, 0, 4208}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
-          shape_of({18, 0, 4208}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
-          shape_of({18, 0, 4208}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lse", 1}}),
-          shape_of({18, 0, 16400}, {4, 4}, 64,
-                   {{"k", 3}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lse", 1}}),
-          shape_of({18, 0, 16400}, {4, 4}, 64,
-                   {{"k", 5}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lens", 1}}),
-          // So many heads that warps have two leaves, in blocks of eight and of four.
-          shape_of({18, 0, 2112}, {16, 4}, 128, {{"k", 1}, {"longest", 1}, {"lens", 1}}),
-          shape_of({18, 0, 2112}, {16, 4}, 128, {{"k", 3}, {"longest", 1}, {"lens", 1}}),
-          shape_of({18, 0, 2100}, {16, 4}, 128, {{"k", 6}, {"tails", 18}, {"page", 32}}),
-          shape_of({70, 0, 304}, {16, 4}, 128, {{"k", 5}, {"longest", 1}, {"lens", 1}})};
+  return {
+      // Warps with 8 leaves, whose states wait for each other, with four queries and with more;
+      // small
+      // blocks with 32 and with 16.
+      shape_of({27, 0, 8200}, {32, 8}, 64,
+               {{"page", 64}, {"pages", 400}, {"shared", 120}, {"lens", 1}}),
+      shape_of({15, 0, 8192}, {40, 8}, 128,
+               {{"page", 64}, {"pages", 260}, {"shared", 120}, {"lse", 1}}),
+      shape_of({11, 0, 33000}, {40, 8}, 64,
+               {{"page", 64}, {"pages", 700}, {"shared", 500}, {"lens", 1}}),
+      shape_of({14, 0, 33000}, {8, 8}, 64,
+               {{"page", 64}, {"pages", 800}, {"shared", 500}, {"lse", 1}}),
+      shape_of({8, 0, 33000}, {8, 8}, 128,
+               {{"page", 64}, {"pages", 660}, {"shared", 500}, {"lens", 1}}),
+      // Small blocks for many short sequences.
+      shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
+      shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
+      // More than eight queries per KV head: blocks of sixteen, with eight leaves per warp, in
+      // pairs
+      // and in small blocks; blocks of eight.
+      shape_of({16, 0, 8200}, {96, 8}, 128,
+               {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
+      shape_of({12, 0, 2100}, {96, 8}, 64, {{"longest", 1}, {"lens", 1}, {"lse", 1}}),
+      shape_of({10, 0, 1100}, {192, 8}, 128, {{"page", 16}, {"lens", 1}}),
+      shape_of({20, 0, 300}, {96, 8}, 64, {{"page", 16}, {"sinks", 1}, {"lens", 1}}),
+      shape_of({8, 0, 300}, {192, 8}, 64, {{"lens", 1}, {"lse", 1}}),
+      // Heads of 256, whose states do not wait.
+      shape_of({9, 0, 2100}, {8, 8}, 256, {{"longest", 1}, {"lens", 1}}),
+      // Quantised: four leaves per warp, and eight.
+      shape_of({18, 0, 4208}, {16, 4}, 128, {{"k_format", kE4m3}, {"longest", 1}, {"lens", 1}}),
+      shape_of({18, 0, 4208}, {16, 4}, 128, {{"k_format", kInt8}, {"longest", 1}, {"lens", 1}}),
+      shape_of({18, 0, 4208}, {16, 4}, 128, {{"k_format", kInt4Token}, {"longest", 1}, {"lse", 1}}),
+      shape_of({18, 0, 16400}, {4, 4}, 64,
+               {{"k_format", kInt8}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lse", 1}}),
+      shape_of(
+          {18, 0, 16400}, {4, 4}, 64,
+          {{"k_format", kInt4Token}, {"page", 64}, {"pages", 560}, {"shared", 240}, {"lens", 1}}),
+      // So many heads that warps have two leaves, in blocks of eight and of four warps.
+      shape_of({18, 0, 2112}, {16, 4}, 128, {{"k_format", kE4m3}, {"longest", 1}, {"lens", 1}}),
+      shape_of({18, 0, 2112}, {16, 4}, 128, {{"k_format", kInt8}, {"longest", 1}, {"lens", 1}}),
+      shape_of({18, 0, 2100}, {16, 4}, 128, {{"k_format", kInt4}, {"tails", 18}, {"page", 32}}),
+      shape_of({70, 0, 304}, {16, 4}, 128,
+               {{"k_format", kInt4Token}, {"longest", 1}, {"lens", 1}})};
 }
 
 std::vector<Shape> decode_test_shapes() {
   std::vector<Shape> shapes;
   for (const int64_t d : {64, 96, 128, 256}) {
     append(shapes, shapes_of_every_size(d));
-    for (const KvStored k :
-         {KvStored::e4m3, KvStored::e5m2, KvStored::i8, KvStored::u8, KvStored::i4}) {
+    for (const KvFormat k :
+         {KvFormat::e4m3, KvFormat::e5m2, KvFormat::int8, KvFormat::uint8, KvFormat::int4_token}) {
       append(shapes, shapes_of_one_format(d, k));
     }
   }
   for (const int64_t d : {64, 128}) {
-    append(shapes, shapes_of_one_format(d, KvStored::i4_columns));
+    append(shapes, shapes_of_one_format(d, KvFormat::int4));
     append(shapes, format_shapes(d));
     append(shapes, page_shapes(d));
     append(shapes, option_shapes(d));
   }
   for (const int64_t d : {80, 112, 160, 192}) {
     append(shapes, shapes_of_every_size(d));
-    append(shapes, shapes_of_one_format(d, KvStored::plain));
+    append(shapes, shapes_of_one_format(d, KvFormat::plain));
   }
-  // Sizes of which rows of codes are not whole chunks of 16 bytes, in every format.
+  // Sizes whose quantised rows are no whole chunks of 16 bytes, in every format.
   for (const int64_t d : {24, 40, 72, 80, 104, 112, 136, 160, 184, 200, 248}) {
-    for (int64_t stored = 0; stored <= 6; ++stored) {
-      append(shapes,
-             {shape_of({3, 0, 70}, {4, 2}, d,
-                       {{"k", stored}, {"page", 32}, {"pages", 12}, {"lens", 1}}),
-              shape_of({2, 2, 97}, {4, 1}, d, {{"k", stored}, {"lse", 1}}),
-              shape_of({2, 0, 100}, {4, 2}, d, {{"k", stored}, {"page", 64}, {"strided", 1}})});
+    for (const KvFormatTraits& traits : kKvFormats) {
+      const int64_t stored = option(traits.format);
+      append(shapes, {shape_of({3, 0, 70}, {4, 2}, d,
+                               {{"k_format", stored}, {"page", 32}, {"pages", 12}, {"lens", 1}}),
+                      shape_of({2, 2, 97}, {4, 1}, d, {{"k_format", stored}, {"lse", 1}}),
+                      shape_of({2, 0, 100}, {4, 2}, d,
+                               {{"k_format", stored}, {"page", 64}, {"strided", 1}})});
     }
   }
   // Sizes that no vector fits.
   for (const int64_t d : {33, 40, 100, 203}) {
     append(shapes, {shape_of({5, 0, 100}, {4, 2}, d, {{"page", 16}, {"lens", 1}, {"lse", 1}}),
-                    shape_of({3, 3, 300}, {6, 2}, d, {{"k", 3}, {"v", 1}, {"lens", 1}})});
+                    shape_of({3, 3, 300}, {6, 2}, d,
+                             {{"k_format", kInt8}, {"v_format", kE4m3}, {"lens", 1}})});
   }
-  append(shapes, {shape_of({3, 3, 300}, {6, 2}, 100, {{"k", 6}, {"page", 32}, {"lens", 1}}),
-                  shape_of({3, 0, 300}, {6, 2}, 100, {{"k", 5}, {"page", 16}, {"strided", 3}}),
-                  shape_of({1, 0, 8}, {2, 1}, 8),
-                  // As long as contexts get.
-                  shape_of({1, 0, 131072}, {2, 1}, 64, {{"page", 16}, {"lse", 1}}),
-                  shape_of({1, 0, 131072}, {4, 1}, 128, {{"longest", 1}}),
-                  shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 3}, {"longest", 1}}),
-                  shape_of({1, 0, 131072}, {4, 1}, 128, {{"k", 5}, {"lse", 1}})});
+  append(
+      shapes,
+      {shape_of({3, 3, 300}, {6, 2}, 100, {{"k_format", kInt4}, {"page", 32}, {"lens", 1}}),
+       shape_of({3, 0, 300}, {6, 2}, 100, {{"k_format", kInt4Token}, {"page", 16}, {"strided", 3}}),
+       shape_of({1, 0, 8}, {2, 1}, 8),
+       // As long as contexts get.
+       shape_of({1, 0, 131072}, {2, 1}, 64, {{"page", 16}, {"lse", 1}}),
+       shape_of({1, 0, 131072}, {4, 1}, 128, {{"longest", 1}}),
+       shape_of({1, 0, 131072}, {4, 1}, 128, {{"k_format", kInt8}, {"longest", 1}}),
+       shape_of({1, 0, 131072}, {4, 1}, 128, {{"k_format", kInt4Token}, {"lse", 1}})});
   append(shapes, decode_plan_shapes());
   return shapes;
 }
@@ -340,12 +363,12 @@ std::vector<Workload> decode_workloads() {
       {"decode/paged", paged_shapes()},
       {"decode/formats",
        stored_shapes(llama8b_shapes(4 * kGigabyte),
-                     {KvStored::e4m3, KvStored::i8, KvStored::i4, KvStored::i4_columns})},
-      {"decode/reference",
-       stored_shapes({reference}, {KvStored::plain, KvStored::i8, KvStored::e4m3, KvStored::i4})},
+                     {KvFormat::e4m3, KvFormat::int8, KvFormat::int4_token, KvFormat::int4})},
+      {"decode/reference", stored_shapes({reference}, {KvFormat::plain, KvFormat::int8,
+                                                       KvFormat::e4m3, KvFormat::int4_token})},
       // Tokens before heads, then heads before tokens.
       {"decode/layout", layout_shapes()},
-      // What a cascade saves: the same sequences without one, and what L2 does for them.
+      // What a cascade saves: the same sequences without one, with and without the hint for L2.
       {"decode/cascade",
        {shape_of({64, 0, 8704}, kLlama, kDim,
                  {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}}),

@@ -8,8 +8,8 @@
 
 namespace tessera::bench {
 
-std::vector<Shape> decode_test_shapes();  // with the next ones
-std::vector<Shape> decode_plan_shapes();  // which the Hopper kernel takes in different ways
+std::vector<Shape> decode_test_shapes();  // includes the next ones
+std::vector<Shape> decode_plan_shapes();  // that exercise the plans of the Hopper kernel
 std::vector<Workload> decode_workloads();
 
 }  // namespace tessera::bench

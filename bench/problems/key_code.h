@@ -1,8 +1,8 @@
 // Integer keys that a query can choose exactly, whatever it sees of them.
 // SPDX-License-Identifier: MIT
 //
-// The key at place j of its sequence is the digits of j to the base of 8, each as one of eight
-// elements set: k[8 n + digit n] = 1. A query may then choose its keys:
+// The key at position j of its sequence is the digits of j in base 8, each as one of eight
+// elements: k[8 n + digit n] = 1. A query can then choose its keys:
 //   last     q[8 n + v] = (v - t_n) 8^n     scores j - t: the last key seen, t, has 0, those before
 //                                           it less, and those behind, which are not seen, more
 //   first    the same with its sign turned
@@ -32,7 +32,7 @@ class KeyCode {
     int64_t target;
   };
 
-  // Powers of 8 that a query's type holds beside a digit; further ones go to the key.
+  // Powers of 8 that a query's type can hold besides a digit; further ones go to the key.
   struct Split {
     int64_t query_digits;
     int64_t most_digits;
@@ -40,16 +40,16 @@ class KeyCode {
   static constexpr Split kForFp8{3, 4};
   static constexpr Split kFor16Bits{5, 6};
 
-  // Refuses more keys than d elements can tell apart.
+  // Refuses more keys than d elements can distinguish.
   KeyCode(int64_t num_keys, int64_t d, Split split);
 
-  // Elements of key j and of a query, d of each. Heads and sequences are turned against each other,
-  // so that another's key does not match: `turn` says by how much.
+  // The d elements of key j and of a query. Heads and sequences are rotated against each other by
+  // `turn`, so that another one's key does not match.
   void write_key(int64_t j, int64_t turn, std::span<float> elements) const;
   void write_query(Choice choice, int64_t turn, std::span<float> elements) const;
 
-  // What a query that sees these keys, in ascending order, chooses by a random number. Equal keys
-  // are not chosen where something tells them apart.
+  // What a query that sees these keys, in ascending order, chooses at random. Several keys of equal
+  // weight are not chosen if an option distinguishes them.
   static Choice choose(std::span<const int64_t> seen, bool may_be_equal, Random random,
                        int64_t draw);
 

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MIT
 //
 // Sizes: tokens, seqs (absent: 1; tokens are shared out among them), heads (of q), kv_heads, d,
-// page (absent: 64), rotary (absent: d). Options: k and v (formats, see kv_pool.h), rope (1
+// page (absent: 64), rotary (absent: d). Options: those of the pools (kv_pool.h), rope (1
 // half_split, 2 interleaved), past (tokens of a sequence before the call; absent: some), skips
 // (every 11th token has no slot), i64 (slots, and positions; tail slots are then i32), gap
 // (elements between heads of q, k and v), special (NaN, infinities and large numbers among the
-// values; without rope), and the pools' heads_first, inside and shift.
+// values; without rope).
 //
-// Everything is held to the CPU bit for bit: rotated values, codes, scales and tails.
+// Everything must equal the CPU's result bit for bit: rotated values, codes, scales and tails.
 #include "bench/problems/kv_pool.h"
 #include "bench/problems/makers.h"
 #include "core/parallel.h"
@@ -23,7 +23,7 @@ struct Places {
   int64_t num_pages = 0, num_tails = 0;
 };
 
-// Sequences in turn, each with pages of its own in disorder; two pages are nobody's.
+// Sequences one after the other, each with its own pages in random order; two pages are unused.
 Places find_places(const Builder& b, int64_t page_size, Random random) {
   const int64_t tokens = b.get("tokens"), seqs = b.get("seqs", 1);
   const auto count_of = [&](int64_t s) { return tokens / seqs + (s < tokens % seqs ? 1 : 0); };
@@ -70,16 +70,16 @@ class Maker {
   Problem make() {
     const int64_t kv_heads = b_.get("kv_heads");
     const bool is_long = b_.get("i64") != 0;
-    const auto k_format = static_cast<PoolFormat>(b_.get("k"));
-    const auto v_format = static_cast<PoolFormat>(b_.get("v"));
+    const PoolFormat k_format = pool_format(b_, "k", dtype_);
+    const PoolFormat v_format = pool_format(b_, "v", dtype_);
     add_heads("k", rope_ != 0 ? Role::in_out : Role::input, kv_heads);
     add_heads("v", Role::input, kv_heads);
     add_indices("slots", is_long, places_.slots);
     const PoolSizes sizes = pool_sizes(b_, places_.num_pages, page_);
-    const Pool k_pool(b_, "k", Role::in_out, k_format, dtype_, sizes, 3);
-    const Pool v_pool(b_, "v", Role::in_out, v_format, dtype_, sizes, 3 + k_pool.num_operands());
+    const Pool k_pool(b_, "k", Role::in_out, k_format, sizes, 3);
+    const Pool v_pool(b_, "v", Role::in_out, v_format, sizes, 3 + k_pool.num_operands());
     const size_t tail_at = 3 + k_pool.num_operands() + v_pool.num_operands();
-    const bool has_tail = k_format == PoolFormat::i4_columns;
+    const bool has_tail = traits(k_format.format).has_tail();
     if (has_tail) {
       Operand& tail =
           b_.dense("k_tail", Role::in_out, dtype_, {places_.num_tails, kKvGroup, kv_heads, d_});
@@ -112,7 +112,7 @@ class Maker {
     Problem problem = b_.finish(call, 3.0 * rotated, "");
     const auto count = static_cast<double>(tokens_);
     const double width = bit_width(dtype_) / 8.0;
-    // q and k are read and written where they are rotated; k, like v, is read in any case.
+    // q and k are read and written if they are rotated; k, like v, is read in any case.
     problem.bytes = 2.0 * rotated * width + count * static_cast<double>(kv_heads * d_) * width +
                     count * (k_pool.token_bytes() + v_pool.token_bytes()) +
                     count * (is_long ? 8.0 : 4.0);
@@ -188,8 +188,9 @@ class Maker {
 
 Problem make_append(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
-            {"tokens", "seqs", "heads", "kv_heads", "d", "page", "rotary", "k", "v", "rope", "past",
-             "skips", "i64", "gap", "special", "heads_first", "inside", "shift"});
+            {"tokens",   "seqs",     "heads",    "kv_heads",    "d",      "page", "rotary",
+             "k_format", "v_format", "k_scales", "v_scales",    "rope",   "past", "skips",
+             "i64",      "gap",      "special",  "heads_first", "inside", "shift"});
   return Maker(key, b).make();
 }
 
@@ -197,20 +198,29 @@ bool append_fits(RowKey, const Shape&) { return true; }
 
 using Options = std::initializer_list<std::pair<std::string, int64_t>>;
 
-Shape shape_of(int64_t tokens, int64_t seqs, int64_t d, int64_t k, int64_t v, Options options) {
-  Shape shape{{"tokens", tokens}, {"seqs", seqs}, {"heads", 4}, {"kv_heads", 2},
-              {"d", d},           {"k", k},       {"v", v}};
+using enum KvFormat;
+
+Shape shape_of(int64_t tokens, int64_t seqs, int64_t d, PoolOption k, PoolOption v,
+               Options options) {
+  Shape shape{{"tokens", tokens}, {"seqs", seqs}, {"heads", 4}, {"kv_heads", 2}, {"d", d}};
+  append_options(shape, k, v);
   shape.insert(shape.end(), options.begin(), options.end());
   return shape;
 }
 
 std::vector<Shape> test_shapes() {
-  std::vector<Shape> shapes{shape_of(0, 1, 64, 0, 0, {}), shape_of(1, 1, 128, 0, 0, {{"rope", 1}}),
-                            shape_of(1, 1, 1, 5, 7, {})};
+  std::vector<Shape> shapes{shape_of(0, 1, 64, {plain}, {plain}, {}),
+                            shape_of(1, 1, 128, {plain}, {plain}, {{"rope", 1}}),
+                            shape_of(1, 1, 1, {int8}, {int4_token}, {})};
   // Every format of keys, beside another of values, in the ways a model has them.
-  constexpr std::pair<int64_t, int64_t> kFormats[] = {{0, 0}, {1, 2}, {2, 3}, {3, 1}, {4, 4},
-                                                      {5, 5}, {6, 6}, {7, 7}, {8, 7}, {8, 0},
-                                                      {0, 7}, {5, 0}, {7, 6}};
+  constexpr std::pair<PoolOption, PoolOption> kFormats[] = {
+      {{plain}, {plain}},      {{e4m3}, {e4m3, 1}},
+      {{e4m3, 1}, {e4m3, 2}},  {{e4m3, 2}, {e4m3}},
+      {{e5m2}, {e5m2}},        {{int8}, {int8}},
+      {{uint8}, {uint8}},      {{int4_token}, {int4_token}},
+      {{int4}, {int4_token}},  {{int4}, {plain}},
+      {{plain}, {int4_token}}, {{int8}, {plain}},
+      {{int4_token}, {uint8}}};
   for (const auto& [k, v] : kFormats) {
     shapes.push_back(shape_of(37, 3, 128, k, v, {{"rope", 1}, {"skips", 1}}));
     shapes.push_back(shape_of(70, 2, 64, k, v, {{"rope", 2}, {"i64", 1}, {"heads_first", 1}}));
@@ -221,16 +231,16 @@ std::vector<Shape> test_shapes() {
     shapes.push_back(shape_of(37, 2, 72, k, v, {{"rope", 1}}));
     shapes.push_back(shape_of(40, 2, 24, k, v, {{"inside", 2}, {"gap", 3}, {"shift", 4}}));
   }
-  for (const int64_t k : {0, 5, 8}) {
-    shapes.push_back(shape_of(5, 5, 256, k, 5, {{"rope", 1}, {"rotary", 64}}));
-    shapes.push_back(shape_of(5, 5, 80, k, 6, {{"rope", 1}, {"rotary", 32}, {"i64", 1}}));
-    shapes.push_back(shape_of(200, 3, 64, k, 0, {{"rope", 1}, {"page", 32}, {"skips", 1}}));
-    shapes.push_back(shape_of(3000, 40, 64, k, 7, {{"rope", 1}}));
-    shapes.push_back(shape_of(128, 128, 128, k, 0, {{"rope", 1}, {"past", 31}}));
+  for (const PoolOption k : {PoolOption{plain}, PoolOption{int8}, PoolOption{int4}}) {
+    shapes.push_back(shape_of(5, 5, 256, k, {int8}, {{"rope", 1}, {"rotary", 64}}));
+    shapes.push_back(shape_of(5, 5, 80, k, {uint8}, {{"rope", 1}, {"rotary", 32}, {"i64", 1}}));
+    shapes.push_back(shape_of(200, 3, 64, k, {plain}, {{"rope", 1}, {"page", 32}, {"skips", 1}}));
+    shapes.push_back(shape_of(3000, 40, 64, k, {int4_token}, {{"rope", 1}}));
+    shapes.push_back(shape_of(128, 128, 128, k, {plain}, {{"rope", 1}, {"past", 31}}));
   }
   // Blocks that take several rounds of rows, and several blocks a token.
   for (const int64_t tokens : {1100, 20}) {
-    Shape llama = shape_of(tokens, 3, 128, 5, 0, {{"rope", 1}});
+    Shape llama = shape_of(tokens, 3, 128, {int8}, {plain}, {{"rope", 1}});
     shapes.push_back(with_value(with_value(llama, "heads", 32), "kv_heads", 8));
   }
   return shapes;
@@ -238,18 +248,14 @@ std::vector<Shape> test_shapes() {
 
 std::vector<Shape> workload_shapes() {
   std::vector<Shape> shapes;
-  for (const int64_t format : {0, 2, 5, 7}) {
+  for (const PoolOption format : kPoolWorkloads) {
     for (const int64_t tokens : {1, 16, 128}) {
-      shapes.push_back({{"tokens", tokens},
-                        {"seqs", tokens},
-                        {"heads", 32},
-                        {"kv_heads", 8},
-                        {"d", 128},
-                        {"page", 16},
-                        {"k", format},
-                        {"v", format},
-                        {"rope", 1},
-                        {"past", 8}});
+      Shape shape{{"tokens", tokens}, {"seqs", tokens}, {"heads", 32},
+                  {"kv_heads", 8},    {"d", 128},       {"page", 16}};
+      append_options(shape, format, format);
+      shape.emplace_back("rope", 1);
+      shape.emplace_back("past", 8);
+      shapes.push_back(std::move(shape));
     }
   }
   return shapes;

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Sizes: of a gather batch, len (the longest sequence), of a copy copies; kv_heads, d, page
-// (absent: 64). Options: k and v (formats, see kv_pool.h), lens (lengths vary, some are 0), table
-// (0: a page each), and the pools' heads_first, inside and shift. Results are the CPU's bit for
-// bit.
+// (absent: 64). Options: those of the pools (kv_pool.h), lens (lengths vary, some are 0), table (0:
+// one page per sequence). Results must equal the CPU's bit for bit.
 #include "bench/problems/kv_pool.h"
 #include "bench/problems/makers.h"
 #include "tessera/ops/kv_cache.h"
@@ -33,14 +32,10 @@ std::vector<int64_t> lengths_of(const Builder& b, Random random) {
   return lengths;
 }
 
-PoolFormat format_of(const Builder& b, std::string_view name) {
-  return static_cast<PoolFormat>(b.get(name));
-}
-
 Problem make_gather(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
-            {"batch", "len", "kv_heads", "d", "page", "k", "v", "lens", "table", "heads_first",
-             "inside", "shift"});
+            {"batch", "len", "kv_heads", "d", "page", "k_format", "v_format", "k_scales",
+             "v_scales", "k_dtype", "v_dtype", "lens", "table", "heads_first", "inside", "shift"});
   const int64_t batch = b.get("batch"), heads = b.get("kv_heads"), d = b.get("d");
   const int64_t page = b.get("page", 64);
   const bool has_table = b.get("table", 1) != 0;
@@ -48,7 +43,7 @@ Problem make_gather(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   const int64_t max_pages = has_table ? (b.get("len") + page - 1) / page : 1;
   const int64_t num_pages = has_table ? batch * max_pages + 2 : batch;
   const std::vector<int64_t> order = shuffled(num_pages, b.random());
-  // Rows in another order than sequences, with three that belong to nobody behind each.
+  // Rows in another order than sequences, with three unused rows after each.
   std::vector<int64_t> starts(lengths.size());
   int64_t num_rows = 0;
   for (size_t s = lengths.size(); s-- > 0;) {
@@ -64,19 +59,19 @@ Problem make_gather(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   b.dense("k", Role::output, key.out, {num_rows, heads, d});
   b.dense("v", Role::output, key.out, {num_rows, heads, d});
   const PoolSizes sizes = pool_sizes(b, num_pages, page);
-  const Pool k_pool(b, "k", Role::input, format_of(b, "k"), key.in, sizes, 4);
-  const Pool v_pool(b, "v", Role::input, format_of(b, "v"), key.in, sizes,
+  const Pool k_pool(b, "k", Role::input, pool_format(b, "k", key.in), sizes, 4);
+  const Pool v_pool(b, "v", Role::input, pool_format(b, "v", key.in), sizes,
                     4 + k_pool.num_operands());
   const size_t table_at = 4 + k_pool.num_operands() + v_pool.num_operands();
   if (has_table) {
     fill_rows(b.dense("page_table", Role::input, DType::i32, {batch, max_pages}),
-              [&](int64_t s, int64_t i) {  // beyond a sequence nobody looks
+              [&](int64_t s, int64_t i) {  // entries beyond a sequence are never read
                 if (i * page >= lengths[static_cast<size_t>(s)]) return -7.0f;
                 return static_cast<float>(order[static_cast<size_t>(s * max_pages + i)]);
               });
   }
   const size_t tail_at = table_at + (has_table ? 1 : 0);
-  const bool has_tail = format_of(b, "k") == PoolFormat::i4_columns;
+  const bool has_tail = traits(pool_format(b, "k", key.in).format).has_tail();
   if (has_tail) {
     fill_normal(b.dense("k_tail", Role::input, key.in, {batch + 1, kKvGroup, heads, d}),
                 b.random());
@@ -106,10 +101,11 @@ Problem make_gather(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
 
 Problem make_copy(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
-            {"copies", "kv_heads", "d", "page", "k", "v", "heads_first", "inside", "shift"});
+            {"copies", "kv_heads", "d", "page", "k_format", "v_format", "k_scales", "v_scales",
+             "k_dtype", "v_dtype", "heads_first", "inside", "shift"});
   const int64_t copies = b.get("copies"), num_pages = 2 * copies + 1;
   const std::vector<int64_t> order = shuffled(num_pages, b.random());
-  // A page may be copied to several, so the first goes to two.
+  // A page may be copied to several targets, so the first has two.
   fill_vector(b.dense("sources", Role::input, DType::i32, {copies}), [&](int64_t i) {
     return static_cast<float>(order[static_cast<size_t>(i == 1 ? 0 : i)]);
   });
@@ -117,8 +113,8 @@ Problem make_copy(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
     return static_cast<float>(order[static_cast<size_t>(copies + i)]);
   });
   const PoolSizes sizes = pool_sizes(b, num_pages, b.get("page", 64));
-  const Pool k_pool(b, "k", Role::in_out, format_of(b, "k"), DType::bf16, sizes, 2);
-  const Pool v_pool(b, "v", Role::in_out, format_of(b, "v"), DType::bf16, sizes,
+  const Pool k_pool(b, "k", Role::in_out, pool_format(b, "k", DType::bf16), sizes, 2);
+  const Pool v_pool(b, "v", Role::in_out, pool_format(b, "v", DType::bf16), sizes,
                     2 + k_pool.num_operands());
   const auto call = [=](std::span<const TensorView> views, const Context& ctx) {
     const auto of_pages = [](const TensorView& scales) {
@@ -147,25 +143,43 @@ Shape with_options(Shape shape, Options options) {
   return shape;
 }
 
-Shape gather_shape(int64_t batch, int64_t len, int64_t d, int64_t k, int64_t v,
+using enum KvFormat;
+
+Shape with_formats(Shape shape, PoolOption k, PoolOption v, Options options) {
+  append_options(shape, k, v);
+  return with_options(std::move(shape), options);
+}
+
+Shape gather_shape(int64_t batch, int64_t len, int64_t d, PoolOption k, PoolOption v,
                    Options options = {}) {
-  return with_options(
-      {{"batch", batch}, {"len", len}, {"kv_heads", 2}, {"d", d}, {"k", k}, {"v", v}}, options);
+  return with_formats({{"batch", batch}, {"len", len}, {"kv_heads", 2}, {"d", d}}, k, v, options);
 }
 
-Shape copy_shape(int64_t copies, int64_t d, int64_t k, int64_t v, Options options = {}) {
-  return with_options({{"copies", copies}, {"kv_heads", 2}, {"d", d}, {"k", k}, {"v", v}}, options);
+Shape copy_shape(int64_t copies, int64_t d, PoolOption k, PoolOption v, Options options = {}) {
+  return with_formats({{"copies", copies}, {"kv_heads", 2}, {"d", d}}, k, v, options);
 }
 
-constexpr std::pair<int64_t, int64_t> kFormats[] = {{0, 0},  {1, 2},   {2, 3}, {3, 1}, {4, 4},
-                                                    {5, 5},  {6, 6},   {7, 7}, {8, 7}, {8, 0},
-                                                    {9, 10}, {10, 11}, {11, 9}};
+constexpr std::pair<PoolOption, PoolOption> kFormats[] = {
+    {{plain}, {plain}},
+    {{e4m3}, {e4m3, 1}},
+    {{e4m3, 1}, {e4m3, 2}},
+    {{e4m3, 2}, {e4m3}},
+    {{e5m2}, {e5m2}},
+    {{int8}, {int8}},
+    {{uint8}, {uint8}},
+    {{int4_token}, {int4_token}},
+    {{int4}, {int4_token}},
+    {{int4}, {plain}},
+    {{plain, 0, DType::f32}, {plain, 0, DType::f16}},
+    {{plain, 0, DType::f16}, {plain, 0, DType::bf16}},
+    {{plain, 0, DType::bf16}, {plain, 0, DType::f32}}};
 
 std::vector<Shape> gather_tests() {
-  std::vector<Shape> shapes{gather_shape(1, 1, 1, 0, 0), gather_shape(0, 1, 64, 0, 0),
-                            gather_shape(3, 64, 64, 0, 0, {{"table", 0}, {"lens", 1}}),
-                            gather_shape(70, 200, 64, 5, 7, {{"lens", 1}}),
-                            gather_shape(3, 64, 64, 8, 6, {{"table", 0}, {"lens", 1}})};
+  std::vector<Shape> shapes{gather_shape(1, 1, 1, {plain}, {plain}),
+                            gather_shape(0, 1, 64, {plain}, {plain}),
+                            gather_shape(3, 64, 64, {plain}, {plain}, {{"table", 0}, {"lens", 1}}),
+                            gather_shape(70, 200, 64, {int8}, {int4_token}, {{"lens", 1}}),
+                            gather_shape(3, 64, 64, {int4}, {uint8}, {{"table", 0}, {"lens", 1}})};
   for (const auto& [k, v] : kFormats) {
     shapes.push_back(gather_shape(5, 130, 128, k, v, {{"lens", 1}}));
     shapes.push_back(gather_shape(3, 70, 64, k, v, {{"inside", 1}, {"heads_first", 1}}));
@@ -178,9 +192,10 @@ std::vector<Shape> gather_tests() {
 }
 
 std::vector<Shape> copy_tests() {
-  std::vector<Shape> shapes{copy_shape(0, 64, 0, 0), copy_shape(1, 1, 7, 5, {{"page", 1}}),
-                            copy_shape(40, 128, 0, 5, {{"page", 16}}),
-                            copy_shape(3, 128, 0, 0, {{"page", 256}})};
+  std::vector<Shape> shapes{copy_shape(0, 64, {plain}, {plain}),
+                            copy_shape(1, 1, {int4_token}, {int8}, {{"page", 1}}),
+                            copy_shape(40, 128, {plain}, {int8}, {{"page", 16}}),
+                            copy_shape(3, 128, {plain}, {plain}, {{"page", 256}})};
   for (const auto& [k, v] : kFormats) {
     shapes.push_back(copy_shape(3, 128, k, v));
     shapes.push_back(copy_shape(5, 64, k, v, {{"inside", 1}, {"heads_first", 1}, {"page", 32}}));
@@ -191,9 +206,9 @@ std::vector<Shape> copy_tests() {
 }
 
 // Llama 3 8B's heads in pages of 16 tokens.
-Shape of_llama(Shape shape, int64_t format) {
-  return with_options(std::move(shape),
-                      {{"kv_heads", 8}, {"d", 128}, {"page", 16}, {"k", format}, {"v", format}});
+Shape of_llama(Shape shape, PoolOption format) {
+  shape = with_options(std::move(shape), {{"kv_heads", 8}, {"d", 128}, {"page", 16}});
+  return with_formats(std::move(shape), format, format, {});
 }
 
 }  // namespace
@@ -202,7 +217,7 @@ ProblemMaker kv_gather_maker() {
   std::vector<RowKey> keys;
   for (const DType dtype : kFloats) keys.push_back({dtype, dtype});
   std::vector<Shape> shapes;
-  for (const int64_t format : {0, 2, 5, 7}) {
+  for (const PoolOption format : kPoolWorkloads) {
     shapes.push_back(of_llama({{"batch", 16}, {"len", 4096}}, format));
   }
   return {"kv_gather", &make_gather, &any_fits, keys, gather_tests(), {{"kv/gather", shapes}},
@@ -212,8 +227,8 @@ ProblemMaker kv_gather_maker() {
 ProblemMaker kv_copy_pages_maker() {
   std::vector<Shape> shapes;
   for (const int64_t copies : {16, 512, 4096}) {
-    shapes.push_back(of_llama({{"copies", copies}}, 0));
-    shapes.push_back(of_llama({{"copies", copies}}, 5));
+    shapes.push_back(of_llama({{"copies", copies}}, {plain}));
+    shapes.push_back(of_llama({{"copies", copies}}, {int8}));
   }
   return {"kv_copy_pages",       &make_copy, &any_fits, {{DType::u8, DType::u8}}, copy_tests(),
           {{"kv/copy", shapes}}, "kv"};

@@ -8,24 +8,6 @@
 namespace tessera::bench {
 namespace {
 
-DType dtype_of_pool(PoolFormat format, DType token_dtype) {
-  switch (format) {
-    case PoolFormat::tokens: return token_dtype;
-    case PoolFormat::e4m3:
-    case PoolFormat::e4m3_tensor:
-    case PoolFormat::e4m3_heads: return DType::e4m3;
-    case PoolFormat::e5m2: return DType::e5m2;
-    case PoolFormat::i8: return DType::i8;
-    case PoolFormat::u8: return DType::u8;
-    case PoolFormat::i4:
-    case PoolFormat::i4_columns: return DType::i4;
-    case PoolFormat::f32: return DType::f32;
-    case PoolFormat::f16: return DType::f16;
-    case PoolFormat::bf16: return DType::bf16;
-  }
-  return token_dtype;
-}
-
 int64_t rounded_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -41,19 +23,32 @@ TensorView view_of(void* data, DType dtype, std::initializer_list<int64_t> shape
 
 }  // namespace
 
+void append_options(Shape& shape, const PoolOption& k, const PoolOption& v) {
+  shape.emplace_back("k_format", option(k.format));
+  shape.emplace_back("v_format", option(v.format));
+  if (k.head_scales > 0) shape.emplace_back("k_scales", k.head_scales);
+  if (v.head_scales > 0) shape.emplace_back("v_scales", v.head_scales);
+  if (k.dtype) shape.emplace_back("k_dtype", option(*k.dtype));
+  if (v.dtype) shape.emplace_back("v_dtype", option(*v.dtype));
+}
+
+PoolFormat pool_format(const Builder& b, const std::string& k_or_v, DType token_dtype) {
+  const auto format = static_cast<KvFormat>(b.get(k_or_v + "_format"));
+  const auto plain = static_cast<DType>(b.get(k_or_v + "_dtype", option(token_dtype)));
+  return {format, b.get(k_or_v + "_scales"), pages_dtype(format, plain)};
+}
+
 PoolSizes pool_sizes(const Builder& b, int64_t pages, int64_t page_size) {
   return {pages,           page_size,     b.get("kv_heads"), b.get("d"), b.get("heads_first"),
           b.get("inside"), b.get("shift")};
 }
 
-Pool::Pool(Builder& b, std::string_view name, Role role, PoolFormat format, DType token_dtype,
+Pool::Pool(Builder& b, std::string_view name, Role role, const PoolFormat& format,
            const PoolSizes& sizes, size_t first_operand)
     : format_(format),
-      dtype_(dtype_of_pool(format, token_dtype)),
       sizes_(sizes),
-      operand_(first_operand) {
-  if (format == PoolFormat::i8) scales_per_row_ = 1;
-  if (format == PoolFormat::u8 || format == PoolFormat::i4) scales_per_row_ = 2;
+      operand_(first_operand),
+      scales_per_row_(traits(format.format).scales_per_row()) {
   has_row_scales_ = scales_per_row_ > 0 || is_by_column();
   const int64_t code_bytes = sizes.shift + sizes.page_size * sizes.heads * row_bytes();
   scales_at_ = rounded_up(code_bytes, 2);
@@ -65,9 +60,9 @@ Pool::Pool(Builder& b, std::string_view name, Role role, PoolFormat format, DTyp
     has_scale_operand_ = true;
     b.dense(scales_name, role, DType::f16, {sizes.pages, scales_of_page()});
   }
-  if (format == PoolFormat::e4m3_tensor || format == PoolFormat::e4m3_heads) {
+  if (format.head_scales > 0) {
     has_scale_operand_ = true;
-    const int64_t count = format == PoolFormat::e4m3_heads ? sizes.heads : 1;
+    const int64_t count = format.head_scales == 2 ? sizes.heads : 1;
     Operand& scales = b.dense(scales_name, Role::input, DType::f32, {count});
     const Random random = b.random();
     fill_vector(scales, [&](int64_t i) {
@@ -76,7 +71,8 @@ Pool::Pool(Builder& b, std::string_view name, Role role, PoolFormat format, DTyp
   }
 }
 
-// From row to row of a head; a scale at its end keeps what follows on whole pairs of bytes.
+// The stride of a head's rows; a row with a scale at its end is rounded up to a multiple of 2
+// bytes.
 int64_t Pool::row_bytes() const {
   if (sizes_.inside != 2 || scales_per_row_ == 0) return row_code_bytes();
   return rounded_up(row_code_bytes(), 2) + 2 * scales_per_row_;
@@ -92,22 +88,20 @@ TensorView Pool::pages(std::span<const TensorView> views) const {
   const int64_t row = row_bytes();
   const int64_t row_stride = sizes_.heads_first != 0 ? row : sizes_.heads * row;
   const int64_t head_stride = sizes_.heads_first != 0 ? sizes_.page_size * row : row;
-  return view_of(bytes.as<char>() + sizes_.shift, dtype_,
+  return view_of(bytes.as<char>() + sizes_.shift, format_.dtype,
                  {sizes_.pages, sizes_.page_size, sizes_.heads, sizes_.d},
                  {elements(page_stride_), elements(row_stride), elements(head_stride), 1},
                  bytes.device);
 }
 
 TensorView Pool::scales(std::span<const TensorView> views) const {
-  if (format_ == PoolFormat::e4m3_tensor || format_ == PoolFormat::e4m3_heads) {
-    return views[operand_ + 1];
-  }
+  if (format_.head_scales > 0) return views[operand_ + 1];
   if (!has_row_scales_) return {};
   const int64_t heads = sizes_.heads, n = scales_per_row_, d = sizes_.d;
   if (sizes_.inside == 2 && !is_by_column()) {
     const TensorView rows = pages(views);
     const auto pairs_of_bytes = [&](int axis) {
-      return storage_bytes(dtype_, rows.stride(axis)) / 2;
+      return storage_bytes(format_.dtype, rows.stride(axis)) / 2;
     };
     return view_of(rows.as<char>() + rounded_up(row_code_bytes(), 2), DType::f16,
                    {sizes_.pages, sizes_.page_size, heads, n},
@@ -150,7 +144,7 @@ void Pool::fill(std::span<Operand> operands, Random random) const {
   parallel_for(bytes.num_elements(), 1, [&](int64_t i) {
     bytes.as<uint8_t>()[i] = static_cast<uint8_t>(code_random.bits(i) >> 24);
   });
-  if (is_float16_or_32(dtype_)) fill_values(pages(views), random.stream(1), 1.0f, 0.0f);
+  if (is_float16_or_32(format_.dtype)) fill_values(pages(views), random.stream(1), 1.0f, 0.0f);
   if (has_row_scales_) fill_values(scales(views), random.stream(2), 0.05f, 0.3f);
 }
 

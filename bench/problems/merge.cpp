@@ -1,4 +1,4 @@
-// Problems for the folding of parts of attention.
+// Problems for attention_merge.
 // SPDX-License-Identifier: MIT
 //
 // Sizes: parts, batch, q_len (absent: no such axis), heads, d. Options: lse, strided (1: parts
@@ -33,8 +33,8 @@ struct MergeSizes {
   }
 };
 
-// Integers: of a row one, two or four parts (as many as there are) weigh the same and the others
-// nothing; of every seventh row all have seen nothing. Values are multiples of 4.
+// Integers: one, two or four parts of a row (if there are as many) have equal weight and the others
+// none; in every seventh row no part has seen a key. Values are multiples of 4.
 float exact_lse(const MergeSizes& n, int64_t part, int64_t row, Random random) {
   if (row % 7 == 6) return kLowest;
   const int64_t alike = int64_t{1} << (n.parts >= 4 ? row % 3 : n.parts >= 2 ? row % 2 : 0);
@@ -43,7 +43,7 @@ float exact_lse(const MergeSizes& n, int64_t part, int64_t row, Random random) {
   return part % 2 == 0 ? kLowest : -300.0f;
 }
 
-// What has seen no key may hold anything.
+// A part that has seen no key may be NaN.
 void fill_parts(Operand& parts, const Operand& lses, const MergeSizes& n, bool is_normal,
                 Random random) {
   if (parts.host.size_bytes() == 0) return;
@@ -82,7 +82,7 @@ Problem make_merge(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed, {"parts", "batch", "q_len", "heads", "d", "lse", "strided"});
   const MergeSizes n{b.get("parts"), b.get("batch", 1), b.get("q_len", 1),
                      b.get("heads"), b.get("d"),        b.get("q_len") != 0};
-  // Weights of parts: their exponents err by a few units, and their sum by one for each part.
+  // Weights of parts: their exponents err by a few units, and their sum by one per part.
   const double error = (16 + static_cast<double>(n.parts)) * 0x1p-22;
   const Bound bound =
       b.is_normal() ? rounded_twice(key.out, 0, 5 * error) : Bound{.absolute = 0x1p-100};

@@ -1,5 +1,5 @@
-// Attention on the CPU: which of the two ways a call takes, and the way by vectors: its calls are
-// cut into items and shared out.
+// Attention on the CPU: chooses between the vectorised and the double-precision implementation, and
+// divides vectorised calls into items for the threads.
 // SPDX-License-Identifier: MIT
 #include "cpu/attention.h"
 
@@ -15,7 +15,7 @@
 namespace tessera::cpu {
 namespace {
 
-// Below this many multiply-adds a call takes some microseconds, and waking threads costs as much.
+// Below this many multiply-adds a call takes a few microseconds, as long as waking threads.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
 
 PageStrides strides_of(const TensorView& pages) {
@@ -40,7 +40,7 @@ AttentionParams params_of(const AttentionArgs& args) {
   params.num_kv_heads = args.k.size(2);
   params.heads_per_kv = args.q.size(-2) / params.num_kv_heads;
   params.head_dim = args.q.size(-1);
-  // Lengths are 32 bits wide, so a window beyond them bounds nothing.
+  // Lengths have 32 bits, so a larger window is no limit.
   constexpr int64_t kWidest = std::numeric_limits<int32_t>::max();
   const int64_t left = args.mask.left;
   params.window = left < 0 || left >= kWidest ? 0 : left + 1;
@@ -56,14 +56,14 @@ AttentionParams params_of(const AttentionArgs& args) {
   return params;
 }
 
-// Where the first query of a sequence lies, in elements.
+// Offset of a sequence's first query, in elements.
 int64_t first_row(const TensorView& rows, const AttentionSequence& sequence) {
   const int64_t batch_stride = rows.rank == 4 ? rows.stride(0) : 0;
   return sequence.index * batch_stride + sequence.q_begin * rows.stride(-3);
 }
 
-// Appends the items of a sequence, the last rows first, because they see the most keys and the
-// short items then fill the gaps between threads. Returns the multiply-adds of all.
+// Appends the items of a sequence, the last rows first: they see the most keys, and short items at
+// the end balance the threads. Returns the number of multiply-adds.
 int64_t plan_sequence(const AttentionArgs& args, const AttentionParams& params,
                       const AttentionSequence& sequence, std::vector<AttentionItem>& items) {
   const TensorView& v_table = v_table_of(args);
@@ -91,7 +91,7 @@ int64_t plan_sequence(const AttentionArgs& args, const AttentionParams& params,
 void run_by_vectors(const AttentionArgs& args, const AttentionNames& names, SimdLevel level) {
   check_sequences(args, names);
   const AttentionParams params = params_of(args);
-  thread_local std::vector<AttentionItem> plan;  // keeps its memory from call to call
+  thread_local std::vector<AttentionItem> plan;  // keeps its memory between calls
   plan.clear();
   int64_t work = 0;
   for (int64_t s = 0; s < batch_of(args); ++s) {
@@ -109,7 +109,7 @@ void run_by_vectors(const AttentionArgs& args, const AttentionNames& names, Simd
   });
 }
 
-// Tokens with heads as sequences of one token each.
+// Views tokens with heads as sequences of one token each.
 TensorView one_token_each(const TensorView& tokens) {
   TensorView view = tokens;
   view.rank = 4;

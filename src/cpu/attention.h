@@ -1,7 +1,6 @@
-// Attention on the CPU: the fallback, and the oracle of the GPU rows. Arguments have been checked
-// by src/ops; the page numbers, lengths and starts inside the tensors are checked here, before
-// anything is written.
-// SPDX-License-Identifier: MIT
+// Attention on the CPU: the fallback, and the reference for the GPU rows. src/ops has checked the
+// arguments; page numbers, lengths and starts inside the tensors are checked here, before anything
+// is written. SPDX-License-Identifier: MIT
 #pragma once
 
 #include "cpu/simd_dispatch.h"
@@ -13,20 +12,20 @@ void attention_prefill(const AttentionArgs& args);
 void attention_decode(const DecodeAttentionArgs& args);
 void attention_merge(const MergeAttentionArgs& args);
 
-// The first two by the build for one of simd_levels(); above they take the best. From avx2 up all
-// levels give the same bits; the baseline of x86-64 has no fused multiply-add and rounds more
+// The same compiled for one of simd_levels(); the functions above use the best level. From avx2 up
+// all levels give the same bits; the x86-64 baseline has no fused multiply-add and rounds more
 // often.
 void attention_prefill(const AttentionArgs& args, SimdLevel level);
 void attention_decode(const DecodeAttentionArgs& args, SimdLevel level);
 
-// Whether attention_prefill runs by vectors, in float and with the bits of attention_decode: a
-// causal mask over pages, with a window and a cap at most. All other calls go to
-// attention_in_double, which takes every call.
+// Whether attention_prefill uses the vectorised implementation, in float, with the same bits as
+// attention_decode: a causal mask over pages, with at most a window and a softcap. All other calls
+// go to attention_in_double, which takes every call.
 bool runs_by_vectors(const AttentionArgs& args);
 void attention_in_double(const AttentionArgs& args);
 
-// Whether attention_decode does: one plain token a sequence over plain pages. All other calls go to
-// decode_in_double, which takes every call.
+// The same for attention_decode: one token per sequence over plain pages, without options. All
+// other calls go to decode_in_double, which takes every call.
 bool runs_by_vectors(const DecodeAttentionArgs& args);
 void decode_in_double(const DecodeAttentionArgs& args);
 

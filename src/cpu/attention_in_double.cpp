@@ -1,4 +1,4 @@
-// Attention in double precision for every layout, mask and option: the reference of all others.
+// Attention in double precision for every layout, mask and option: the reference implementation.
 // SPDX-License-Identifier: MIT
 //
 // Work      An item is some rows, (query, head) pairs that share a KV head, over all keys they see.
@@ -6,8 +6,9 @@
 //           block of K (transposed) or V becomes double once for all rows of the item.
 // Order     A score is one chain of additions over d_k, a sum of weights and an element of out one
 //           chain over the keys seen, in order. So a row's bits depend on what it sees alone.
-// Reads     Only keys and values that a row of the item sees: what others hold, and page numbers
-//           that none of them needs, may be anything.
+// Reads     Only keys and values that a row of the item sees. Others, and their page numbers, may
+// be
+//           invalid.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,12 +25,12 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kRowsPerItem = 64;  // so that unpacking a key costs little beside its products
-constexpr int64_t kKeyBlock = 128;    // a block with d of 128 is 128 KiB: the L2 cache keeps it
+constexpr int64_t kRowsPerItem = 64;  // unpacking a key then costs little compared to its products
+constexpr int64_t kKeyBlock = 128;    // with d of 128 a block is 128 KiB and stays in the L2 cache
 constexpr int64_t kParallelWork = int64_t{1} << 18;  // multiply-adds that are worth a thread
 constexpr double kLowest = -std::numeric_limits<double>::infinity();
 
-// Calls f with a value of the storage type behind `dtype`; the checks admit no other.
+// Calls f with a value of the storage type of `dtype`; the checks allow no other.
 template <class F>
 void with_input_type(DType dtype, F&& f) {
   switch (dtype) {
@@ -41,8 +42,8 @@ void with_input_type(DType dtype, F&& f) {
   }
 }
 
-// c[j] += sum_i a[i] * b[i, j], each element as one chain in the order of i. Four rows of b a pass,
-// because c is loaded and stored in each.
+// c[j] += sum_i a[i] * b[i, j], each element as one chain in the order of i. Four rows of b per
+// pass, to load and store c less often.
 void add_products(const double* a, int64_t num_rows, const double* __restrict b, int64_t b_stride,
                   int64_t count, double* __restrict c) {
   int64_t i = 0;
@@ -59,8 +60,8 @@ void add_products(const double* a, int64_t num_rows, const double* __restrict b,
   }
 }
 
-// The element at which a row of heads begins. Ragged tensors have no batch axis; of pages it is the
-// page.
+// The element at which a row of heads begins. Ragged tensors have no batch axis; in paged ones it
+// is the page.
 int64_t element_of(const TensorView& rows, int64_t batch, int64_t row, int64_t head) {
   const int64_t batch_stride = rows.rank == 4 ? rows.stride(0) : 0;
   return batch * batch_stride + row * rows.stride(-3) + head * rows.stride(-2);
@@ -83,7 +84,7 @@ double scale_at(const TensorView& scales, int64_t sequence, int64_t kv_head) {
   return static_cast<double>(scales.as<float>()[sequence * scales.size(1) + kv_head]);
 }
 
-// Whether weights are dropped: a pure function of where they stand.
+// Dropout: which weights are dropped is a pure function of their position.
 class Dropout {
  public:
   Dropout(const AttentionDropout& dropout, int64_t position, int64_t head, int64_t sequence)
@@ -120,7 +121,7 @@ struct Item {
   int64_t num_rows = 0;
 };
 
-// One item in hand. Its memory is kept from item to item.
+// Computes one item; keeps its memory between items.
 class ItemInDouble {
  public:
   void run(const AttentionArgs& args, const Item& item) {
@@ -171,7 +172,7 @@ class ItemInDouble {
   std::vector<double> block_;     // [d_k, kKeyBlock] of keys or [kKeyBlock, d_v] of values
   std::vector<double> scores_;    // [rows, keys of the hull]: products, then weights
   std::vector<double> sums_;      // [rows], of weights
-  std::vector<double> outs_;      // [rows, d_v], not yet divided
+  std::vector<double> outs_;      // [rows, d_v], unnormalised
 };
 
 void ItemInDouble::find_keys() {
@@ -247,7 +248,7 @@ void ItemInDouble::add_scores() {
   for_each_block(args_->k, args_->k_page_table, unpack, use);
 }
 
-// Products to weights, whose sum goes to sums_ and its logarithm to lse.
+// Turns products into weights; their sum goes to sums_ and its logarithm to lse.
 void ItemInDouble::weigh(int64_t row) {
   const AttentionArgs& args = *args_;
   const int64_t s = item_->sequence.index, h = head(row);
@@ -267,7 +268,7 @@ void ItemInDouble::weigh(int64_t row) {
       if (score > maximum) maximum = score;
     }
   }
-  // With every score minus infinity the weights are 0, not NaN.
+  // If every score is minus infinity, the weights are 0, not NaN.
   const double shift = maximum == kLowest ? 0.0 : maximum;
   double sum = std::exp(sink - shift);
   Dropout dropout(args.dropout, position, h, s);
@@ -317,7 +318,7 @@ void ItemInDouble::store() {
   }
 }
 
-// The items of a sequence; returns the multiply-adds of all.
+// Appends the items of a sequence; returns the number of multiply-adds.
 int64_t plan_sequence(const AttentionArgs& args, const AttentionSequence& sequence,
                       std::vector<Item>& items) {
   const int64_t num_kv_heads = args.k.size(-2);

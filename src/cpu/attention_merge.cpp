@@ -1,4 +1,4 @@
-// Attention over parts of the keys folded into one result, on the CPU, in double.
+// Merges attention over parts of the keys into one result, on the CPU, in double.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr double kLowest = -std::numeric_limits<double>::infinity();
 struct MergedRow {
   int64_t sequence, token, head;
 
-  // Of tensors of which `heads` is the axis of heads; tokens may have an axis of their own.
+  // `heads` is the axis of heads; tokens may have their own axis.
   int64_t element(const TensorView& t, int sequences, int tokens, int heads) const {
     const int64_t of_token = tokens < t.rank ? token * t.stride(tokens) : 0;
     return sequence * t.stride(sequences) + of_token + head * t.stride(heads);
@@ -33,7 +33,7 @@ struct MergedRow {
   int64_t in_lse(const TensorView& lse) const { return element(lse, 0, 2, 1); }
 };
 
-// What each part weighs, and the lse of all.
+// The weight of each part, and the lse of all.
 double weigh_parts(const MergeAttentionArgs& args, const MergedRow& row,
                    std::vector<double>& weights) {
   const float* lses = args.part_lses.as<float>() + row.in_part_lses(args.part_lses);
@@ -41,7 +41,7 @@ double weigh_parts(const MergeAttentionArgs& args, const MergedRow& row,
     return static_cast<double>(lses[static_cast<int64_t>(n) * args.part_lses.stride(0)]);
   };
   double top = kLowest, sum = 0;
-  bool is_empty = true;  // NaN is not: it comes back through the sum
+  bool is_empty = true;  // a NaN does not count as empty: it propagates through the sum
   for (size_t n = 0; n < weights.size(); ++n) {
     top = std::max(top, lse_of(n));
     is_empty &= lse_of(n) == kLowest;
@@ -65,7 +65,7 @@ void merge_row(const MergeAttentionArgs& args, const MergedRow& row) {
   for (int64_t c = 0; c < args.out.size(-1); ++c) {
     double sum = 0;
     for (size_t n = 0; n < weights.size(); ++n) {
-      if (weights[n] == 0) continue;  // may hold anything
+      if (weights[n] == 0) continue;  // the part may be NaN
       const T value = parts[static_cast<int64_t>(n) * args.parts.stride(0) + c];
       sum += weights[n] * static_cast<double>(to_float(value));
     }

@@ -1,4 +1,4 @@
-// Attention for some rows of queries: blocks of keys, scores, weights and values by vectors.
+// Vectorised attention for some rows of queries, a block of keys at a time.
 // SPDX-License-Identifier: MIT
 //
 //   o = sum_j w_j v_j / sum_j w_j,  w_j = 2^(x_j - m),  m = max_j x_j      over the keys j seen
@@ -7,7 +7,7 @@
 //           as floats; scores of all rows; weights of all rows; values of all rows.
 // Order     A score is one chain of multiply-adds over head_dim; an element of o is one chain over
 //           the keys seen, in order; m and the sums of weights move block by block. None of it
-//           depends on which rows share a tile, so every row has the same bits in any company.
+//           depends on which rows share a tile, so a row has the same bits whatever the others are.
 // Vectors   Scores lie along the keys, outputs along head_dim: nothing is summed across lanes but
 //           the weights, once, in a fixed tree.
 #include "cpu/attention_rows.h"
@@ -36,10 +36,10 @@ struct KeyRange {
   int64_t end = 0;
 };
 
-// Walks the rows of an item's keys and values from a position on.
+// Iterates over an item's keys and values from a position on.
 class PagedRows {
  public:
-  // Where a key and its value lie, in elements from the start of the pages.
+  // Offsets of a key and its value, in elements from the start of the pages.
   struct Row {
     int64_t k, v;
   };
@@ -54,7 +54,7 @@ class PagedRows {
     enter_page(position % params.page_size);
   }
 
-  // Then goes on to the next. A page's number is read when its first row is asked for: there may be
+  // Moves to the next key. A page number is read only when its first row is needed: there may be
   // none after the last.
   Row take() {
     if (slot_ == page_size_) {
@@ -84,7 +84,7 @@ class PagedRows {
   Row row_{};
 };
 
-// One item in hand, and its scratch.
+// Computes one item in its scratch memory.
 template <class T>
 class Rows {
  public:
@@ -152,10 +152,10 @@ class Rows {
   const AttentionItem& item_;
   int64_t padded_dim_;
   int64_t state_stride_;
-  float* keys_;     // [head_dim, 64]: the block's keys, transposed; columns out of sight are stale
-  float* values_;   // [64, padded_dim]; rows out of sight are stale
+  float* keys_;     // [head_dim, 64]: the block's keys, transposed; unseen columns are stale
+  float* values_;   // [64, padded_dim]; unseen rows are stale
   float* weights_;  // [rows, 64]: scores, then weights
-  float* states_;   // [rows, padded_dim + 16]: o not yet divided, then the partial sums of weights
+  float* states_;   // [rows, padded_dim + 16]: unnormalised o, then partial sums of weights
   float* queries_;  // [rows, head_dim]
   float* maxima_;   // [rows]
   int64_t positions_[kRowsPerItem];
@@ -173,9 +173,9 @@ void Rows<T>::load_queries() {
   std::memset(states_, 0, static_cast<size_t>(item_.num_rows * state_stride_) * sizeof(float));
 }
 
-// The keys [begin, end) of the block, and nothing else of the pages, become floats. What the next
-// block will read is asked for on the way: rows of one head lie apart and pages anywhere, so the
-// hardware does not foresee them.
+// Unpacks keys [begin, end) of the block to floats, and reads nothing else of the pages. It also
+// prefetches the next block: rows of one head are apart and pages anywhere, so the hardware
+// prefetcher does not find them.
 template <class T>
 void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block, int64_t item_end) {
   const T* k_rows[kKeyBlock];
@@ -198,7 +198,7 @@ void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block, int64_t it
   transpose_keys(k_rows, begin, end);
 }
 
-// Squares of four by four in registers; the edges one by one.
+// Transposes 4 x 4 squares in registers; the edges element by element.
 template <class T>
 void Rows<T>::transpose_keys(const T* const* rows, int64_t begin, int64_t end) {
   const hn::CappedTag<float, 4> four;
@@ -227,7 +227,7 @@ void Rows<T>::transpose_keys(const T* const* rows, int64_t begin, int64_t end) {
   }
 }
 
-// q . k for a tile of rows and every vector of keys that one of them sees a part of.
+// q . k for a tile of rows and every vector of keys that some row sees part of.
 template <class T>
 void Rows<T>::score_tile(int64_t first, int64_t block) {
   const int64_t num_rows = std::min<int64_t>(kTileRows, item_.num_rows - first);
@@ -250,7 +250,7 @@ Vector Rows<T>::score_of(Vector product) const {
   return hn::Mul(t, hn::Set(kFloats, p_.cap_log2));
 }
 
-// Products to weights, with the row's maximum and sums brought up to date.
+// Turns products into weights and updates the row's maximum and sums.
 template <class T>
 void Rows<T>::weigh(int64_t row, KeyRange keys) {
   if (keys.begin >= keys.end) return;
@@ -272,7 +272,7 @@ void Rows<T>::weigh(int64_t row, KeyRange keys) {
   const float before = maxima_[row];
   const float maximum = block_maximum > before ? block_maximum : before;
   maxima_[row] = maximum;
-  // With every score minus infinity the weights are 0, not NaN.
+  // If every score is minus infinity, the weights are 0, not NaN.
   const Vector shift = hn::Set(kFloats, maximum == kLowest ? 0.0f : maximum);
   float* state = states_ + row * state_stride_;
   if (maximum != before) {
@@ -304,8 +304,8 @@ void Rows<T>::add_values_of(int64_t row, int64_t num_rows, KeyRange keys) {
                               padded_dim_ / kLanes, false);
 }
 
-// Only values that a row sees touch it: a weight of 0 would still let a NaN through. The keys that
-// all rows of the tile see are taken together, those before and after row by row.
+// A row adds only values that it sees: a weight of 0 would still propagate NaN. Keys that all rows
+// of the tile see are processed together, those before and after row by row.
 template <class T>
 void Rows<T>::add_values(int64_t first, int64_t block) {
   const int64_t num_rows = std::min<int64_t>(kTileRows, item_.num_rows - first);
@@ -370,7 +370,7 @@ int64_t attention_scratch_floats(int64_t head_dim) {
   const int64_t padded_dim = (head_dim + kSumLanes - 1) / kSumLanes * kSumLanes;
   const int64_t of_block = kKeyBlock * (head_dim + padded_dim);
   const int64_t of_row = kKeyBlock + padded_dim + kSumLanes + head_dim + 1;
-  return of_block + kRowsPerItem * of_row + 16;  // 16: to begin on a line of the cache
+  return of_block + kRowsPerItem * of_row + 16;  // 16: room to align to a cache line
 }
 
 SimdBuilds<void(const AttentionParams&, const AttentionItem&, float*)> attend_builds() {

@@ -9,17 +9,17 @@
 
 namespace tessera::cpu {
 
-// Keys are taken in blocks of this many, aligned to position 0 of the sequence; so where a block
-// begins depends neither on the page size nor on the chunk a query comes in.
+// Keys are processed in blocks of this many, aligned to position 0 of the sequence, so where a
+// block begins depends neither on the page size nor on the chunk.
 inline constexpr int64_t kKeyBlock = 64;
-// The sum of weights is kept as this many partial sums whatever the vectors' width, so that widths
-// agree in bits. Rows of floats are padded to it.
+// The sum of weights is kept as this many partial sums whatever the vector width, so that all
+// widths give the same bits. Rows of floats are padded to it.
 inline constexpr int64_t kSumLanes = 16;
-// At most this many rows of queries share one pass over the keys: enough that unpacking a block of
-// keys costs little beside its products, few enough that their state stays in the cache.
+// At most this many rows share one pass over the keys: enough that unpacking a block of keys costs
+// little compared to its products, few enough that their state stays in the cache.
 inline constexpr int64_t kRowsPerItem = 96;
 
-// From one page to the next, from row to row within it and from head to head, in elements.
+// Strides of pages, of rows within a page, and of heads, in elements.
 struct PageStrides {
   int64_t page = 0;
   int64_t row = 0;
@@ -56,7 +56,7 @@ struct AttentionItem {
   const int32_t* k_table = nullptr;  // of the sequence: token t is in page k_table[t / page_size]
   const int32_t* v_table = nullptr;
   int64_t q_begin = 0;         // the element of q that begins the sequence's first query
-  int64_t out_begin = 0;       // the same of out
+  int64_t out_begin = 0;       // the same in out
   int64_t first_position = 0;  // of that query; negative positions see no key
   int64_t kv_head = 0;
   int64_t first_row = 0;
@@ -66,8 +66,8 @@ struct AttentionItem {
 // Floats of scratch that an item of at most kRowsPerItem rows needs.
 int64_t attention_scratch_floats(int64_t head_dim);
 
-// Computes one item. The result for a row depends on its query and on the keys and values it sees,
-// and on nothing else: not on the other rows, the page size or what lies in memory it does not see.
+// Computes one item. The result for a row depends only on its query and on the keys and values it
+// sees: not on the other rows, the page size, or unseen memory.
 SimdBuilds<void(const AttentionParams&, const AttentionItem&, float*)> attend_builds();
 
 // x[i] = 2^x[i] for x[i] <= 0, as the weights are computed: within 1.5 ulp for x >= -126, 0 below,

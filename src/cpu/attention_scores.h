@@ -9,12 +9,12 @@
 
 namespace tessera::cpu {
 
-// An optional f32 tensor with a value for each head.
+// An optional f32 tensor with a value per head.
 inline double per_head(const TensorView& values, int64_t head, double otherwise) {
   return values.data == nullptr ? otherwise : static_cast<double>(values.as<float>()[head]);
 }
 
-// scale * product, capped, less the slope for every key between: as far as each is asked for.
+// scale * product, then softcap, then ALiBi, each if the call has it.
 inline double score_of(double product, double scale, float softcap, double slope,
                        int64_t distance) {
   double score = scale * product;

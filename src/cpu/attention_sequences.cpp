@@ -1,4 +1,4 @@
-// Reading and checking what the tensors of an attention call say of its sequences.
+// Reads and checks the lengths, starts and page numbers of an attention call.
 // SPDX-License-Identifier: MIT
 #include "cpu/attention_sequences.h"
 
@@ -11,7 +11,8 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kUnbounded = int64_t{1} << 40;  // beyond any length; sums do not overflow
+constexpr int64_t kUnbounded = int64_t{1}
+                               << 40;  // beyond any length; the sum of two does not overflow
 
 int64_t reach_of(int64_t keys) { return keys < 0 ? kUnbounded : std::min(keys, kUnbounded); }
 
@@ -24,7 +25,7 @@ KeyRange cut(KeyRange a, KeyRange b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-// Both ranges' keys, each once.
+// The union of two ranges, without duplicates.
 SeenKeys united(KeyRange a, KeyRange b) {
   if (b.is_empty()) return {a, {}};
   if (a.is_empty()) return {b, {}};

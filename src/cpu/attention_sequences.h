@@ -13,22 +13,22 @@ namespace tessera::cpu {
 
 struct KeyRange {
   int64_t begin = 0;
-  int64_t end = 0;  // at or below begin: empty
+  int64_t end = 0;  // not above begin: empty
 
   bool is_empty() const { return begin >= end; }
 };
 
-// Ascending and apart; the empty ones last.
+// Ascending and disjoint; empty ones last.
 using SeenKeys = std::array<KeyRange, 2>;
 
 struct AttentionSequence {
   int64_t index = 0;    // in the batch
-  int64_t q_begin = 0;  // the row of q that holds its first query; 0 where batched
+  int64_t q_begin = 0;  // row of q of its first query; 0 if batched
   int64_t q_len = 0;
-  int64_t kv_begin = 0;  // 0 where batched or paged
+  int64_t kv_begin = 0;  // row of k of its first key; 0 if batched or paged
   int64_t kv_len = 0;
 
-  // The key at which query i stands.
+  // The position of query i among the keys.
   int64_t position(int64_t i) const { return i + kv_len - q_len; }
 };
 
@@ -37,7 +37,7 @@ inline bool is_paged(const AttentionArgs& args) { return args.k_page_table.rank 
 inline int64_t batch_of(const AttentionArgs& args) {
   return is_ragged(args) ? args.q_starts.size(0) - 1 : args.q.size(0);
 }
-// The table that holds for v.
+// The page table of v.
 inline const TensorView& v_table_of(const AttentionArgs& args) {
   return args.v_page_table.rank == 2 ? args.v_page_table : args.k_page_table;
 }
@@ -47,10 +47,10 @@ AttentionSequence sequence_of(const AttentionArgs& args, int64_t s);
 // The keys that query i of the sequence sees.
 SeenKeys seen_keys(const AttentionArgs& args, const AttentionSequence& sequence, int64_t i);
 
-// The keys that any of its queries sees, where the mask has no intervals.
+// The keys that any of its queries sees, for masks without intervals.
 KeyRange band_hull(const AttentionArgs& args, const AttentionSequence& sequence);
 
-// What a refusal calls the tensors whose elements it quotes.
+// Names of tensors in error messages.
 struct AttentionNames {
   std::string_view op = "attention_prefill";
   std::string_view k = "k";

@@ -1,8 +1,8 @@
-// What attention is made of, for one instruction set: 2^x, unpacking, and tiles of products.
+// Building blocks of attention for one instruction set: 2^x, unpacking, and tiles of products.
 // SPDX-License-Identifier: MIT
 //
-// Compiled once for each instruction set that hwy/foreach_target.h goes through, so the guard below
-// opens again at every turn. Include it after hwy/highway.h.
+// Compiled once for each instruction set of hwy/foreach_target.h, so the include guard below is
+// toggled for each. Include it after hwy/highway.h.
 #if defined(TESSERA_CPU_ATTENTION_VECTORS_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_CPU_ATTENTION_VECTORS_H
 #undef TESSERA_CPU_ATTENTION_VECTORS_H
@@ -33,8 +33,8 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr int kTileRows = 6;
 constexpr int kTileVectors = HWY_MAX_BYTES >= 64 || HWY_ARCH_ARM ? 4 : 2;
 
-// 2^x for x <= 0. x is cut into an integer n and f in [-1/2, 1/2]: adding 1.5 * 2^23 + 127 rounds x
-// and leaves n + 127, the exponent bits of 2^n, in the low bits of the sum. 2^f is a polynomial
+// 2^x for x <= 0. x is split into an integer n and f in [-1/2, 1/2]: adding 1.5 * 2^23 + 127 rounds
+// x and leaves n + 127, the exponent bits of 2^n, in the low bits of the sum. 2^f is a polynomial
 // whose error is 1.6e-8, a quarter of an ulp, to which the roundings of the last steps add less
 // than one. Results below the normal range are 0, and NaN stays NaN.
 HWY_INLINE Vector exp2_of(Vector x) {
@@ -70,7 +70,7 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const F16* from) {
   const hn::Vec<D> wide =
       hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
   if constexpr (HWY_TARGET != HWY_SSE4) return wide;
-  // Without F16C Highway takes infinity and NaN for numbers of 2^16 and more.
+  // Without F16C, Highway converts infinity and NaN to numbers of 2^16 and more.
   const auto is_special = hn::Ge(hn::Abs(wide), hn::Set(d, 65536.0f));
   const auto special = hn::Or(wide, hn::Set(d, std::numeric_limits<float>::infinity()));
   return hn::IfThenElse(is_special, special, wide);
@@ -134,4 +134,4 @@ constexpr MultiplyRows kMultiplyRows[kTileRows] = {&multiply_rows<1>, &multiply_
 }  // namespace tessera::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // the guard of this turn
+#endif  // the guard of this instruction set

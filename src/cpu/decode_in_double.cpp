@@ -1,9 +1,9 @@
-// Decode attention in double precision, for every format and option: the reference of all others.
+// Decode attention in double precision for every format and option: the reference implementation.
 // SPDX-License-Identifier: MIT
 //
 // An item is one KV head of a sequence with all queries that share it. Keys and values that none of
-// them sees are not read. A score is one chain of additions, as is a sum over the keys in ascending
-// order: the bits of a query depend on what it sees alone.
+// them sees are not read. A score is one chain of additions, and so is a sum over the keys, in
+// ascending order: a query's bits depend only on what it sees.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,7 +36,7 @@ class SeenByQueries {
  public:
   SeenByQueries(const DecodeAttentionArgs& args, int64_t sequence, int64_t length)
       : args_(args), sequence_(sequence), length_(length), q_len_(q_len_of(args)) {
-    if (length == 0) return;  // an idle slot's lists say nothing, and were not checked
+    if (length == 0) return;  // the lists of an idle slot are not used and were not checked
     mark_blocks();
     mark_keys();
   }
@@ -124,7 +124,7 @@ class DecodeItem {
     });
   }
 
-  // Minus infinity where a key is not seen.
+  // Minus infinity for keys that are not seen.
   void add_scores(const SeenByQueries& seen) {
     const double scale = args_.scale != 0.0f ? static_cast<double>(args_.scale)
                                              : 1.0 / std::sqrt(static_cast<double>(d_));
@@ -177,7 +177,7 @@ class DecodeItem {
       tokens_.read_v(sequence_, key, kv_head_, elements_.data());
       for (int64_t row = 0; row < num_rows(); ++row) {
         const double weight = score(row, key);
-        if (weight == 0.0) continue;  // perhaps not seen, and then it may meet anything
+        if (weight == 0.0) continue;  // the key may be unseen, and its value NaN
         for (int64_t i = 0; i < d_; ++i) {
           outs_[static_cast<size_t>(row * d_ + i)] +=
               weight * static_cast<double>(elements_[static_cast<size_t>(i)]);
@@ -209,7 +209,7 @@ class DecodeItem {
   std::vector<double> queries_;   // [rows, d]
   std::vector<double> scores_;    // [rows, length]: scores, then weights
   std::vector<double> sums_;      // [rows]
-  std::vector<double> outs_;      // [rows, d], not yet divided
+  std::vector<double> outs_;      // [rows, d], unnormalised
   std::vector<uint8_t> is_seen_;  // [length]: by some row
   std::vector<float> elements_;   // [d]
 };
@@ -219,7 +219,7 @@ void check_count(std::string_view what, int64_t at, int64_t count, int64_t most)
   fail(concat("attention_decode: ", what, "[", at, "] is ", count, "; a list has 0 to ", most));
 }
 
-// Lists of blocks and keys: in range, and where a sequence has fewer tokens than queries.
+// Checks that lists of blocks and keys are in range, and that sequences have enough tokens.
 void check_lists(const DecodeAttentionArgs& args, const KvTokens& tokens) {
   const int64_t q_len = q_len_of(args), page_size = args.kv.k_pages.size(1);
   for (int64_t s = 0; s < args.kv.seq_lens.size(0); ++s) {

@@ -1,4 +1,4 @@
-// Appending tokens to, copying pages of, and reading back a KV cache on the CPU.
+// The KV cache on the CPU: append tokens, copy pages, read pages back.
 // SPDX-License-Identifier: MIT
 #include "cpu/kv_cache.h"
 
@@ -43,7 +43,7 @@ void check_slots(const KvAppendArgs& args) {
   }
 }
 
-// Of one token and head, as floats.
+// One head of a token, as floats.
 void read_head(const TensorView& from, int64_t token, int64_t head, float* elements) {
   const int64_t first = token * from.stride(0) + head * from.stride(1);
   with_float_type(from.dtype, [&](auto type) {
@@ -70,7 +70,7 @@ void write_token(const TensorView& from, int64_t token, const KvRows& rows, int6
   }
 }
 
-// The group that `token` completes: its own rows, and those before it in the call or in the tail.
+// Writes the group that `token` completes: its key and the 31 before it, from the call or the tail.
 void write_group(const KvAppendArgs& args, int64_t token, int64_t slot) {
   const int64_t d = args.k.size(2), page_size = args.k_pages.size(1);
   const KvRows pages(args.k_pages, args.k_scales), tails(args.k_tail, {});
@@ -94,7 +94,7 @@ void write_group(const KvAppendArgs& args, int64_t token, int64_t slot) {
   }
 }
 
-// Groups first: they may need what the tail held before the call.
+// Groups first: they may need keys that were in the tail before the call.
 void append_columns(const KvAppendArgs& args) {
   const int64_t num_tokens = args.k.size(0);
   parallel_for(num_tokens, args.k.size(1) * args.k.size(2), [&](int64_t token) {
@@ -102,14 +102,14 @@ void append_columns(const KvAppendArgs& args) {
     if (slot >= 0 && slot % kKvGroup == kKvGroup - 1) write_group(args, token, slot);
   });
   const KvRows tails(args.k_tail, {});
-  for (int64_t token = 0; token < num_tokens; ++token) {  // in order: the later stays
+  for (int64_t token = 0; token < num_tokens; ++token) {  // in order: later tokens overwrite
     if (slot_at(args.slots, token) < 0) continue;
     const int64_t slot = slot_at(args.tail_slots, token);
     write_token(args.k, token, tails, slot / kKvGroup, slot % kKvGroup);
   }
 }
 
-// Tokens with heads as the rows of one page.
+// Views tokens with heads as one page.
 TensorView one_page(const TensorView& tokens) {
   TensorView view = tokens;
   view.rank = 4;
@@ -119,7 +119,7 @@ TensorView one_page(const TensorView& tokens) {
   return view;
 }
 
-// A page of data or of scales, wherever its parts lie.
+// Copies a page of data or of scales, whatever its strides.
 void copy_page(const TensorView& pool, int64_t source, int64_t target) {
   const TensorView from = pool.slice(0, source, source + 1), to = pool.slice(0, target, target + 1);
   if (from.is_contiguous()) {
@@ -142,7 +142,7 @@ void copy_page(const TensorView& pool, int64_t source, int64_t target) {
 
 // The first thing wrong with a list of copies, if any.
 struct CopyFault {
-  int64_t item = -1;  // negative: all is well
+  int64_t item = -1;  // negative: none
   const char* list = "";
   const char* reason = "";
 };
@@ -157,7 +157,7 @@ CopyFault find_fault(const KvCopyPagesArgs& args) {
     if (!is_page(sources[i])) return {i, "sources", "is not a page"};
     if (!is_page(targets[i])) return {i, "targets", "is not a page"};
   }
-  // One mark a page, kept from call to call and clean between calls.
+  // One mark per page; the memory is kept between calls and is all zeros then.
   enum : uint8_t { kUntouched, kRead, kWritten };
   thread_local std::vector<uint8_t> marks;
   if (marks.size() < static_cast<size_t>(num_pages)) marks.resize(static_cast<size_t>(num_pages));
@@ -201,7 +201,7 @@ void kv_append(const KvAppendArgs& args) {
   const int64_t token_elements = args.k.size(1) * args.k.size(2);
   if (token_elements == 0) return;
   const KvRows k(args.k_pages, args.k_scales), v(args.v_pages, args.v_scales);
-  const bool by_column = k.format() == KvFormat::int4_columns;
+  const bool by_column = traits(k.format()).has_tail();
   const int64_t page_size = args.k_pages.size(1);
   parallel_for(args.k.size(0), 2 * token_elements, [&](int64_t token) {
     const int64_t slot = slot_at(args.slots, token);

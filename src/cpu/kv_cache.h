@@ -1,4 +1,4 @@
-// A paged KV cache on the CPU, beside attention. Arguments have been checked by src/ops; the slots
+// The KV cache operations on the CPU, attention excepted. src/ops has checked the arguments; slots
 // and page numbers inside the tensors are checked here, before anything is written.
 // SPDX-License-Identifier: MIT
 #pragma once

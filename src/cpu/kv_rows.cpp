@@ -31,25 +31,26 @@ void with_row_type(DType dtype, F&& f) {
   }
 }
 
-// What code * scale + low makes of a code.
+// An element is code * scale + low.
 struct RowScale {
   float scale;
   float low;
 };
 
-// What a float becomes in f16, as a float: finite, and never 0.
+// A scale rounded to f16, as a float: finite and never 0.
 float stored_scale(float scale) {
   const float rounded = to_float(from_float<F16>(std::min(scale, kLargestF16)));
   return rounded > 0.0f ? rounded : 1.0f;
 }
-// Adding 0 makes a 0 of -0: which of the two came first must not show.
+// Adding 0 turns -0 into 0, so that the order of equal zeros does not matter.
 float stored_low(float low) {
   return to_float(from_float<F16>(std::clamp(low, -kLargestF16, kLargestF16))) + 0.0f;
 }
 
-// Of `count` elements `step` apart. If one of them is not finite, scale and low are NaN: codes have
-// no value for it, and so everything read back is NaN instead of plausible numbers.
-RowScale find_scale(KvFormat format, const float* elements, int64_t count, int64_t step) {
+// The scale of `count` elements `step` apart, for codes of the given type. If an element is not
+// finite, scale and low are NaN: codes cannot express it, so everything read back is NaN rather
+// than plausible numbers.
+RowScale find_scale(DType codes, const float* elements, int64_t count, int64_t step) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   float lowest = kInfinity, highest = -kInfinity, taint = 0.0f;
   for (int64_t i = 0; i < count; ++i) {
@@ -59,16 +60,16 @@ RowScale find_scale(KvFormat format, const float* elements, int64_t count, int64
     taint += x * 0.0f;
   }
   if (taint != 0.0f) return {taint, taint};       // NaN
-  if (lowest > highest) lowest = highest = 0.0f;  // there are no elements
-  if (format == KvFormat::int8) {
+  if (lowest > highest) lowest = highest = 0.0f;  // no elements
+  if (codes == DType::i8) {
     return {stored_scale(std::max(highest, -lowest) / quant_max(DType::i8)), 0.0f};
   }
-  const float steps = format == KvFormat::uint8 ? 255.0f : 15.0f;
+  const float steps = codes == DType::u8 ? 255.0f : 15.0f;
   const float low = stored_low(lowest);
   return {stored_scale((highest - low) / steps), low};
 }
 
-// 0 to `highest`; NaN, which every element of a row with a NaN scale gives, is 0.
+// 0 to `highest`; NaN, which a NaN scale produces, gives 0.
 int unsigned_code(float x, float scale, float low, int highest) {
   return static_cast<int>(shifted_code((x - low) / scale, 0, highest));
 }
@@ -96,7 +97,7 @@ KvRows::Scale KvRows::scale_at(int64_t element) const {
   return {to_float(at[0]), scales_.size(-1) == 2 ? to_float(at[1]) : 0.0f};
 }
 
-float KvRows::fp8_scale(int64_t head) const {
+float KvRows::head_scale(int64_t head) const {
   if (scales_.data == nullptr) return 1.0f;
   return scales_.as<float>()[scales_.size(0) == 1 ? 0 : head];
 }
@@ -107,8 +108,9 @@ std::byte* KvRows::row(int64_t page, int64_t row, int64_t head) const {
 
 void KvRows::read(int64_t page, int64_t row, int64_t head, float* elements) const {
   const int64_t d = head_dim(), first = element(page, row, head);
-  if (format_ == KvFormat::int4 || format_ == KvFormat::int4_columns) {
-    const bool by_column = format_ == KvFormat::int4_columns;
+  const KvScales kind = traits(format_).scales;
+  if (pages_.dtype == DType::i4) {
+    const bool by_column = kind == KvScales::column;
     const int64_t at = scale_element(page, by_column ? row / kKvGroup : row, head);
     for (int64_t i = 0; i < d; ++i) {
       const Scale s = scale_at(by_column ? at + i * scales_.stride(3) : at);
@@ -119,15 +121,13 @@ void KvRows::read(int64_t page, int64_t row, int64_t head, float* elements) cons
     return;
   }
   Scale s;
-  if (format_ == KvFormat::fp8) s.scale = fp8_scale(head);
-  if (format_ == KvFormat::int8 || format_ == KvFormat::uint8) {
-    s = scale_at(scale_element(page, row, head));
-  }
+  if (kind == KvScales::head) s.scale = head_scale(head);
+  if (kind == KvScales::row) s = scale_at(scale_element(page, row, head));
   with_row_type(pages_.dtype, [&](auto type) {
     const auto* codes = pages_.as<decltype(type)>() + first;
     for (int64_t i = 0; i < d; ++i) elements[i] = to_float(codes[i]);
   });
-  if (format_ == KvFormat::plain) return;
+  if (kind == KvScales::none) return;
   for (int64_t i = 0; i < d; ++i) {
     const float product = elements[i] * s.scale;
     elements[i] = product + s.low;
@@ -137,7 +137,7 @@ void KvRows::read(int64_t page, int64_t row, int64_t head, float* elements) cons
 void KvRows::write(int64_t page, int64_t row, int64_t head, const float* elements) const {
   const int64_t d = head_dim(), first = element(page, row, head);
   const auto make_scale = [&] {
-    const RowScale made = find_scale(format_, elements, d, 1);
+    const RowScale made = find_scale(pages_.dtype, elements, d, 1);
     F16* at = scales_.as<F16>() + scale_element(page, row, head);
     at[0] = from_float<F16>(made.scale);
     if (scales_.size(-1) == 2) at[1] = from_float<F16>(made.low);
@@ -150,8 +150,9 @@ void KvRows::write(int64_t page, int64_t row, int64_t head, const float* element
         for (int64_t i = 0; i < d; ++i) pages_.as<T>()[first + i] = from_float<T>(elements[i]);
       });
       return;
-    case KvFormat::fp8: {
-      const float scale = fp8_scale(head);
+    case KvFormat::e4m3:
+    case KvFormat::e5m2: {
+      const float scale = head_scale(head);
       with_row_type(pages_.dtype, [&](auto type) {
         using T = decltype(type);
         for (int64_t i = 0; i < d; ++i) {
@@ -168,7 +169,7 @@ void KvRows::write(int64_t page, int64_t row, int64_t head, const float* element
       return;
     }
     case KvFormat::uint8:
-    case KvFormat::int4: {
+    case KvFormat::int4_token: {
       const int highest = format_ == KvFormat::uint8 ? 255 : 15;
       const auto [scale, low] = make_scale();
       for (int64_t i = 0; i < d; ++i) {
@@ -181,14 +182,14 @@ void KvRows::write(int64_t page, int64_t row, int64_t head, const float* element
       }
       return;
     }
-    case KvFormat::int4_columns: fail("columns of keys are written by groups of 32 tokens");
+    case KvFormat::int4: fail("keys with scales by column are written in groups of 32 tokens");
   }
 }
 
 void KvRows::write_group(int64_t page, int64_t group, int64_t head, const float* rows) const {
   const int64_t d = head_dim();
   for (int64_t column = 0; column < d; ++column) {
-    const auto [scale, low] = find_scale(format_, rows + column, kKvGroup, d);
+    const auto [scale, low] = find_scale(pages_.dtype, rows + column, kKvGroup, d);
     F16* at = scales_.as<F16>() + scale_element(page, group, head) + column * scales_.stride(3);
     at[0] = from_float<F16>(scale);
     at[1] = from_float<F16>(low);
@@ -209,8 +210,8 @@ int64_t KvTokens::page(int64_t sequence, int64_t token) const {
 }
 
 void KvTokens::read_k(int64_t sequence, int64_t token, int64_t head, float* elements) const {
-  const bool is_in_tail = k_.format() == KvFormat::int4_columns &&
-                          token / kKvGroup == (length(sequence) - 1) / kKvGroup;
+  const bool is_in_tail =
+      traits(k_.format()).has_tail() && token / kKvGroup == (length(sequence) - 1) / kKvGroup;
   if (!is_in_tail) {
     return k_.read(page(sequence, token), token % kv_.k_pages.size(1), head, elements);
   }
@@ -238,7 +239,7 @@ void check_tokens(const char* op, const PagedKv& kv) {
       fail(concat(op, ": page_table[", s, ", ", t / page_size, "] is ", page,
                   "; k_pages has pages 0 to ", num_pages - 1));
     }
-    if (kv_format(kv.k_pages, kv.k_scales) != KvFormat::int4_columns || length == 0) continue;
+    if (!traits(kv_format(kv.k_pages, kv.k_scales)).has_tail() || length == 0) continue;
     const int64_t tail = kv.tails.as<int32_t>()[s];
     if (tail >= 0 && tail < kv.k_tail.size(0)) continue;
     fail(concat(op, ": tails[", s, "] is ", tail, "; k_tail has tails 0 to ",

@@ -1,4 +1,4 @@
-// Rows of a KV cache as floats, whatever their format.
+// Rows of a KV cache as floats, in every format.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -18,11 +18,11 @@ class KvRows {
   KvFormat format() const { return format_; }
 
   void read(int64_t page, int64_t row, int64_t head, float* elements) const;
-  // Plain: where the row is.
+  // The address of a row of plain pages.
   std::byte* row(int64_t page, int64_t row, int64_t head) const;
-  // Any format but int4_columns.
+  // Every format without a tail.
   void write(int64_t page, int64_t row, int64_t head, const float* elements) const;
-  // int4_columns: 32 rows of head_dim elements, the `group`-th of the page.
+  // Formats with scales by column: 32 rows of head_dim elements, group `group` of the page.
   void write_group(int64_t page, int64_t group, int64_t head, const float* rows) const;
 
  private:
@@ -31,10 +31,10 @@ class KvRows {
     float low = 0.0f;
   };
   int64_t element(int64_t page, int64_t row, int64_t head) const;
-  // Where the scale, and behind it the low, of a row or of a group's first column is.
+  // The element of the scale, followed by the low, of a row or of a group's first column.
   int64_t scale_element(int64_t page, int64_t row_or_group, int64_t head) const;
   Scale scale_at(int64_t element) const;
-  float fp8_scale(int64_t head) const;
+  float head_scale(int64_t head) const;
   uint8_t* nibbles(int64_t element) const { return pages_.as<uint8_t>() + element / 2; }
 
   TensorView pages_;

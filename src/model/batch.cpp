@@ -32,7 +32,7 @@ void check_limits(const BatchLimits& limits) {
                 ", max_pages ", limits.max_pages, ", logits ", limits.logits,
                 "; all but logits must be at least 1"));
   }
-  if (limits.kv_type != KvType::plain && limits.max_positions < 1) {
+  if (limits.kv_type != KvFormat::plain && limits.max_positions < 1) {
     fail(concat("BatchBuffers: limits are kv_type ", name(limits.kv_type), ", max_positions ",
                 limits.max_positions, "; say how long a sequence may be"));
   }
@@ -84,7 +84,7 @@ void check_host(const HostBatch& host, const BatchLimits& limits) {
   check_count("page_table", host.page_table.size(),
               host.seq_lens.size() * static_cast<size_t>(host.max_pages));
   check_rows(host);
-  if (limits.kv_type == KvType::plain) return;
+  if (limits.kv_type == KvFormat::plain) return;
   for (const int32_t seq_len : host.seq_lens) {
     check_limit("seq_lens", static_cast<size_t>(seq_len), limits.max_positions);
   }
@@ -231,10 +231,10 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   batch.query_starts = stage_list(host.query_starts, size.batch + 1);
   stage_chunk_starts(host, batch);
   batch.logit_rows = stage_list(host.logit_rows, std::min(size.tokens, limits_.logits));
-  if (limits_.kv_type != KvType::plain) plan_chunks(host, limits_, plan_);
+  if (limits_.kv_type != KvFormat::plain) plan_chunks(host, limits_, plan_);
   if (has_tails(limits_.kv_type)) stage_tails(host, batch);
   batch.page_table = stage_table(host, size);
-  if (limits_.kv_type != KvType::plain) stage_passes(batch);
+  if (limits_.kv_type != KvFormat::plain) stage_passes(batch);
   copy_bytes(memory_.view().data, memory_.view().device, staging_.as<int32_t>(), cpu_device(),
              static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
   return batch;

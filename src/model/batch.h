@@ -10,7 +10,7 @@
 #include "tessera/core/context.h"
 #include "tessera/core/host_buffer.h"
 #include "tessera/core/tensor.h"
-#include "tessera/ops/kv_type.h"
+#include "tessera/ops/kv_format.h"
 
 namespace tessera::model {
 
@@ -97,7 +97,7 @@ struct BatchLimits {
   int64_t logits = 0;
   int64_t max_positions =
       0;  // of one sequence: the model's table of angles; 0: all it was made for
-  KvType kv_type = KvType::plain;  // others need max_positions
+  KvFormat kv_type = KvFormat::plain;  // others need max_positions
 };
 
 // The chunks of a step over a cache that is not plain, on the host. See chunk_plan.h.

@@ -129,7 +129,7 @@ class Planner {
 }  // namespace
 
 ScratchSizes scratch_sizes(const BatchLimits& limits) {
-  if (limits.kv_type == KvType::plain) return {};
+  if (limits.kv_type == KvFormat::plain) return {};
   ScratchSizes sizes{.page_size = has_tails(limits.kv_type) ? kKvGroup : kRowPage};
   // The longest context, and room for a step's tokens beside it, so that short ones share a pass.
   sizes.num_gathered =
@@ -139,7 +139,7 @@ ScratchSizes scratch_sizes(const BatchLimits& limits) {
 }
 
 int64_t chunk_plan_capacity(const BatchLimits& limits, int64_t alignment) {
-  if (limits.kv_type == KvType::plain) return 0;
+  if (limits.kv_type == KvFormat::plain) return 0;
   const int64_t chunks = most_chunks(limits), parts = most_parts(limits);
   const int64_t width = pages_for(limits.max_positions, scratch_sizes(limits).page_size);
   int64_t total = 2 * chunks + 2 * parts + 2 * parts * width;  // starts, lengths and tables

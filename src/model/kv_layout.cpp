@@ -33,20 +33,15 @@ void check(const KvOptions& options, int64_t num_kv_heads, int64_t head_dim, DTy
 
 KvLayout::KvLayout(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options)
     : options_(options), num_kv_heads_(num_kv_heads), head_dim_(config.head_dim) {
-  switch (options.type) {
-    case KvType::plain: keys_ = make_part(options.dtype, 0, false); break;
-    case KvType::e4m3: keys_ = make_part(DType::e4m3, 0, false); break;
-    case KvType::e5m2: keys_ = make_part(DType::e5m2, 0, false); break;
-    case KvType::int8: keys_ = make_part(DType::i8, 1, false); break;
-    case KvType::uint8: keys_ = make_part(DType::u8, 2, false); break;
-    case KvType::int4: keys_ = make_part(DType::i4, 0, true); break;
-    case KvType::int4_token: keys_ = make_part(DType::i4, 2, false); break;
-  }
-  values_ = has_tails(options.type) ? make_part(DType::i4, 2, false) : keys_;
+  keys_ = make_part(options.type);
+  values_ = make_part(traits(options.type).values);
   check(options, num_kv_heads, head_dim_, keys_.dtype);
 }
 
-KvLayout::Part KvLayout::make_part(DType dtype, int64_t scales_per_row, bool has_columns) const {
+KvLayout::Part KvLayout::make_part(KvFormat format) const {
+  const DType dtype = pages_dtype(format, options_.dtype);
+  const int64_t scales_per_row = traits(format).scales_per_row();
+  const bool has_columns = traits(format).scales == KvScales::column;
   Part part{.dtype = dtype, .scales_per_row = scales_per_row, .has_columns = has_columns};
   part.data_bytes = storage_bytes(dtype, options_.page_size * num_kv_heads_ * head_dim_);
   int64_t num_scales = 0;

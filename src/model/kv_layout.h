@@ -7,7 +7,7 @@
 #include "model/config.h"
 #include "tessera/core/tensor.h"
 #include "tessera/ops/kv_cache.h"
-#include "tessera/ops/kv_type.h"
+#include "tessera/ops/kv_format.h"
 
 namespace tessera::model {
 
@@ -15,12 +15,12 @@ struct KvOptions {
   int64_t num_pages = 0;
   int64_t page_size = 16;     // tokens; a multiple of 32 where keys have tails
   DType dtype = DType::bf16;  // of the model: plain pages, and tails
-  KvType type = KvType::plain;
+  KvFormat type = KvFormat::plain;
   int64_t num_tails = 0;  // sequences that may be under way at once; only where keys have tails
 };
 
 // Keys that share a scale by column wait in a tail until there are 32 of them.
-constexpr bool has_tails(KvType type) { return type == KvType::int4; }
+constexpr bool has_tails(KvFormat type) { return traits(type).has_tail(); }
 
 // Keys, values, scales of keys, scales of values, one after the other. Scales by row lie with the
 // rows of one page and head side by side, each such run on 16 bytes, so that a kernel reads a
@@ -46,7 +46,7 @@ class KvLayout {
     int64_t run = 0;             // f16 of a page and head, where scales are by row
     int64_t scale_bytes = 0;     // of a page
   };
-  Part make_part(DType dtype, int64_t scales_per_row, bool has_columns) const;
+  Part make_part(KvFormat format) const;
   int64_t data_section(const Part& part) const;
   int64_t scale_section(const Part& part) const;
   TensorView pages_view(DType dtype, std::byte* data, Device device) const;

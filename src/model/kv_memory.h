@@ -31,7 +31,7 @@ class KvMemory {
   PagedKv layer(int64_t layer) const;
   TensorView k_pages(int64_t layer) const { return this->layer(layer).k_pages; }
   TensorView v_pages(int64_t layer) const { return this->layer(layer).v_pages; }
-  KvType type() const { return options_.type; }
+  KvFormat type() const { return options_.type; }
   DType dtype() const { return options_.dtype; }
   int64_t num_pages() const { return options_.num_pages; }
   int64_t page_size() const { return options_.page_size; }

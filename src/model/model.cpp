@@ -31,7 +31,7 @@ class DryBatch {
     batch_.num_decodes = is_decode ? size : 0;
     batch_.chunk_starts = ints(size - batch_.num_decodes + 1);
     batch_.logit_rows = ints(is_decode ? std::min(limits.logits, size) : limits.logits);
-    if (limits.kv_type == KvType::plain) return;
+    if (limits.kv_type == KvFormat::plain) return;
     const int64_t num_chunks = size - batch_.num_decodes;
     passes_ = {{.num_sequences = 1,
                 .num_tokens = num_tokens,
@@ -202,7 +202,7 @@ int64_t ModelConfig::num_parameters() const {
 }
 
 std::string find_missing_operation(const ModelConfig& config, const LoadOptions& options,
-                                   KvType kv_type, int64_t page_size) {
+                                   KvFormat kv_type, int64_t page_size) {
   constexpr int64_t kTokens = 16, kPages = 4;
   const std::unique_ptr<Model> dry = make_dry_model(config, options);
   dist::LocalCommunicator local;

@@ -129,6 +129,6 @@ int64_t weight_bytes(const ModelConfig& config, DType dtype, WeightFormat format
 // The refusal of the first operation the model needs that options.device has no batch-invariant
 // kernel for; empty where it has all, as the CPU does.
 std::string find_missing_operation(const ModelConfig& config, const LoadOptions& options,
-                                   KvType kv_type, int64_t page_size);
+                                   KvFormat kv_type, int64_t page_size);
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// attention_prefill and attention_decode: where they run.
+// attention_prefill and attention_decode: dispatch.
 // SPDX-License-Identifier: MIT
 #include "tessera/ops/attention.h"
 

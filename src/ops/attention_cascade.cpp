@@ -1,4 +1,4 @@
-// attention_merge and attention_cascade: where they run, and what a cascade consists of.
+// attention_merge and attention_cascade: dispatch, and the calls of a cascade.
 // SPDX-License-Identifier: MIT
 #include "ops/attention_cascade.h"
 
@@ -13,8 +13,8 @@ namespace tessera {
 namespace ops {
 namespace {
 
-// What a cascade leaves in scratch memory: `parts` are [num_parts, tokens, heads, d], the
-// sequences' tokens one after the other, and `part_lses` [num_parts, tokens, heads].
+// The scratch memory of a cascade: `parts` is [num_parts, tokens, heads, d], with the sequences'
+// tokens one after the other, and `part_lses` [num_parts, tokens, heads].
 class CascadeParts {
  public:
   explicit CascadeParts(const CascadeAttentionArgs& args)
@@ -24,7 +24,7 @@ class CascadeParts {
         d_(args.own.q.size(-1)),
         tokens_(args.own.q.size(0) * q_len()) {}
 
-  // Every piece is met by the same queries.
+  // Every piece has the same queries.
   AttentionArgs shared_call() const {
     const TensorView& q = args_.own.q;
     AttentionArgs call{.q = q,
@@ -46,7 +46,7 @@ class CascadeParts {
     return call;
   }
 
-  // As given, but into the last part.
+  // As given, but written to the last part.
   DecodeAttentionArgs own_call() const {
     DecodeAttentionArgs call = args_.own;
     const auto [parts, lses] = views(num_pieces_);
@@ -63,7 +63,7 @@ class CascadeParts {
  private:
   struct Views {
     TensorView parts;  // with the axes of q
-    TensorView lses;   // with the tokens of a sequence behind the heads
+    TensorView lses;   // with the tokens of a sequence after the heads
   };
 
   int64_t q_len() const { return args_.own.q.rank == 4 ? args_.own.q.size(1) : 1; }
@@ -101,7 +101,7 @@ void run_cascade_on_cpu(const CascadeAttentionArgs& args) {
   cpu::attention_merge(calls.merge);
 }
 
-// Each of the calls finds its row by itself.
+// Each call chooses its own row.
 Context without_row(const Context& ctx) {
   Context rest = ctx;
   rest.row = {};

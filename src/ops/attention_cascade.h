@@ -1,4 +1,4 @@
-// attention_cascade as the three calls it consists of.
+// The three calls that make up attention_cascade.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,11 +8,11 @@ namespace tessera::ops {
 
 struct CascadeCalls {
   AttentionArgs shared;     // every query over every piece
-  DecodeAttentionArgs own;  // as given, but into the last part
+  DecodeAttentionArgs own;  // as given, but written to the last part
   MergeAttentionArgs merge;
 };
 
-// Of arguments that check_attention_cascade would not refuse for what they are to each other.
+// The arguments must have passed check_attention_cascade.
 CascadeCalls cascade_calls(const CascadeAttentionArgs& args);
 
 void check_attention_merge(const MergeAttentionArgs& args);

@@ -1,4 +1,4 @@
-// The rules of attention_merge and attention_cascade.
+// What attention_merge and attention_cascade require of their arguments.
 // SPDX-License-Identifier: MIT
 #include "core/text.h"
 #include "ops/attention_cascade.h"
@@ -20,8 +20,8 @@ void expect_heads_in_one_piece(const Named& t) {
               "; the elements of a head must be contiguous: make them so with copy"));
 }
 
-// `lse` has the axes of `of` without the last, the tokens of a sequence behind the heads; `first`
-// is the axis of sequences in both.
+// `lse` must have the axes of `of` without the last, with the tokens of a sequence after the heads;
+// `first` is the axis of sequences in both.
 void check_merge_lse(const Named& lse, const Named& of, int first, const Named& parts) {
   expect_tensor(lse, {DType::f32}, parts);
   expect_rank(lse, of.view.rank - 1);
@@ -60,7 +60,7 @@ void check_pieces(const CascadeAttentionArgs& args, const Named& q) {
               to_string(args.piece_lens), "; both must have one entry for each piece"));
 }
 
-// Options that would have to know where a query stands behind the shared keys.
+// Options that depend on a query's position after the shared keys are refused.
 void refuse_positions(const DecodeAttentionArgs& own) {
   if (own.window != 0) {
     fail(concat("attention_cascade: own.window is ", own.window,

@@ -1,4 +1,4 @@
-// The rules of attention_prefill and attention_decode, one function for each group of arguments.
+// What attention_prefill and attention_decode require, one function per group of arguments.
 // SPDX-License-Identifier: MIT
 #include "ops/attention_check.h"
 
@@ -15,7 +15,7 @@ constexpr DTypeSet kInputs = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
 constexpr std::string_view kPrefill = "attention_prefill";
 constexpr std::string_view kDecode = "attention_decode";
 
-// Tokens, or rows of pages, with heads: those may lie anywhere, the elements of one side by side.
+// Tokens, or rows of pages, with heads: any strides, but the elements of a head are contiguous.
 void check_heads(const Named& heads, int rank) {
   expect_rank(heads, rank);
   const TensorView& view = heads.view;
@@ -50,7 +50,7 @@ void check_page_size(const Named& pages) {
   fail(concat(pages.what, " is ", to_string(pages.view), "; page_size must be at least 1"));
 }
 
-// i32, in one piece.
+// i32 and contiguous.
 void check_counts(const Named& counts, const Named& q) {
   expect_tensor(counts, {DType::i32}, q);
   expect_rank(counts, 1);
@@ -87,7 +87,7 @@ void check_scale(std::string_view op, float scale, float softcap) {
   }
 }
 
-// A tensor that goes with another layout than q's and k's.
+// Refuses a tensor that belongs to another layout than that of q and k.
 void refuse_given(const Named& tensor, std::string_view reason) {
   if (!is_given(tensor.view)) return;
   fail(concat(tensor.what, " is ", to_string(tensor.view), "; ", reason, ": leave it out"));
@@ -170,7 +170,7 @@ void check_pages(const Prefill& c) {
   refuse_given(c.kv_starts, "k and v lie in pages, where k_page_table says");
 }
 
-// How k and v belong to sequences.
+// How k and v are divided into sequences.
 void check_sequences(const Prefill& c) {
   if (c.is_paged()) return check_pages(c);
   refuse_given(c.v_table, "there is no k_page_table, so k and v do not lie in pages");
@@ -249,7 +249,7 @@ void check_intervals(const Prefill& c) {
               "; the intervals of a query must be contiguous: make them so with copy"));
 }
 
-// One float for each head.
+// One float per head.
 void check_per_head(const Prefill& c, const Named& tensor) {
   if (!is_given(tensor.view)) return;
   expect_tensor(tensor, {DType::f32}, c.q);
@@ -320,7 +320,7 @@ void check_decode_lse(const DecodeAttentionArgs& args, const Named& q) {
               "; it must be [batch, num_heads], with q_len behind where q has it"));
 }
 
-// Lists for every sequence, or every token of it, and how long each is.
+// Lists per sequence, or per token of it, and their lengths.
 void check_list(const Named& lists, const Named& counts, const Named& q, int rank) {
   if (!is_given(lists.view) && !is_given(counts.view)) return;
   expect_tensor(lists, {DType::i32}, q);

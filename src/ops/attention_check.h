@@ -1,4 +1,4 @@
-// What attention takes: the rules for its arguments, short of what the tensors hold.
+// What attention requires of its arguments, apart from the contents of tensors.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// The table of an operation that is made of others: its rows launch theirs.
+// The table of an operation that is made of other operations: its rows call theirs.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@ inline RowKey key_of(const CascadeAttentionArgs& args) {
 
 namespace ops {
 
-// Empty in a build without GPU kernels.
+// Empty in a build without CUDA.
 std::span<const Row<CascadeAttentionArgs>> attention_cascade_rows();
 
 }  // namespace ops

@@ -1,4 +1,4 @@
-// kv_append, kv_copy_pages and kv_gather: what they take, and where they run.
+// kv_append, kv_copy_pages and kv_gather: checks and dispatch.
 // SPDX-License-Identifier: MIT
 #include "tessera/ops/kv_cache.h"
 
@@ -25,7 +25,7 @@ void check_heads(const Named& heads) {
               "; the elements of a head must be contiguous: make them so with copy"));
 }
 
-// Tokens with the heads of a page.
+// Tokens must have the heads of a page.
 void expect_heads_of(const Named& tokens, const Named& pages) {
   if (tokens.view.size(1) == pages.view.size(2) && tokens.view.size(2) == pages.view.size(3))
     return;
@@ -33,7 +33,7 @@ void expect_heads_of(const Named& tokens, const Named& pages) {
               to_string(pages.view), "; they must agree in num_kv_heads and head_dim"));
 }
 
-// Plain pages hold what comes, bit for bit.
+// Plain pages store tokens unchanged, so the types must agree.
 void expect_plain_dtype_of(const Named& pages, const Named& tokens) {
   if (kv_format(pages.view, {}) == KvFormat::plain) expect_dtype_of(pages, tokens);
 }
@@ -100,7 +100,7 @@ void check_append(const KvAppendArgs& args) {
   check_rope(args, k);
 }
 
-// What belongs to the pages of `pages`, if anything.
+// Scales that belong to pages, if there are any.
 void check_copied_scales(const Named& scales, const Named& pages) {
   if (!is_given(scales.view)) return;
   expect_tensor(scales, {DType::f16}, pages);

@@ -1,4 +1,4 @@
-// The rules of a KV cache.
+// What every operation requires of a KV cache.
 // SPDX-License-Identifier: MIT
 #include "ops/kv_check.h"
 
@@ -34,16 +34,12 @@ void check_data(const Named& pages) {
     return concat("f16[", p.size(0), ", ", p.size(1), ", ", p.size(2), ", ", last, "]");
   };
   std::string want = "none";
-  switch (p.dtype) {
-    case DType::e4m3:
-    case DType::e5m2: want = concat("none, f32[1] or f32[", p.size(2), "]"); break;
-    case DType::i8: want = rows(1); break;
-    case DType::u8: want = rows(2); break;
-    case DType::i4:
-      want = concat(rows(2), " or, for keys in pages of a multiple of 32 tokens, f16[", p.size(0),
-                    ", ", p.size(1) / kKvGroup, ", ", p.size(2), ", ", p.size(3), ", 2]");
-      break;
-    default: break;
+  const KvFormatTraits& format = traits(kv_format(p, {}));
+  if (format.scales == KvScales::head) want = concat("none, f32[1] or f32[", p.size(2), "]");
+  if (format.scales == KvScales::row) want = rows(format.scales_per_row());
+  if (p.dtype == DType::i4) {
+    want += concat(" or, for keys in pages of a multiple of 32 tokens, f16[", p.size(0), ", ",
+                   p.size(1) / kKvGroup, ", ", p.size(2), ", ", p.size(3), ", 2]");
   }
   fail(concat(pages.what, " is ", to_string(p), " and ", scales.what, " is ",
               is_given(scales.view) ? to_string(scales.view) : std::string("not given"),
@@ -66,16 +62,15 @@ bool fits_columns(const TensorView& pages, const TensorView& scales) {
 }
 
 bool fit(const TensorView& pages, const TensorView& scales, bool are_keys) {
-  switch (kv_format(pages, scales)) {
-    case KvFormat::plain: return !is_given(scales);
-    case KvFormat::fp8:
+  const KvFormatTraits& format = traits(kv_format(pages, scales));
+  switch (format.scales) {
+    case KvScales::none: return !is_given(scales);
+    case KvScales::head:
       return !is_given(scales) ||
              (scales.rank == 1 && scales.dtype == DType::f32 &&
               (scales.size(0) == 1 || scales.size(0) == pages.size(2)) && scales.is_contiguous());
-    case KvFormat::int8: return fits_rows(pages, scales, 1);
-    case KvFormat::uint8:
-    case KvFormat::int4: return fits_rows(pages, scales, 2);
-    case KvFormat::int4_columns: return are_keys && fits_columns(pages, scales);
+    case KvScales::row: return fits_rows(pages, scales, format.scales_per_row());
+    case KvScales::column: return are_keys && fits_columns(pages, scales);
   }
   return false;
 }
@@ -91,7 +86,7 @@ void check_kv_pages(const Named& pages, const Named& scales, const Named& first,
 
 void check_kv_tail(const Named& k_pages, const TensorView& k_scales, const Named& k_tail,
                    const Named& which, const Named& first) {
-  if (kv_format(k_pages.view, k_scales) != KvFormat::int4_columns) {
+  if (!traits(kv_format(k_pages.view, k_scales)).has_tail()) {
     for (const Named& part : {k_tail, which}) {
       if (!is_given(part.view)) continue;
       fail(concat(part.what, " is given and ", k_pages.what, " is ", to_string(k_pages.view),

@@ -68,7 +68,7 @@ TEST(ModelOptions, LimitAStepWhereTheyAreAskedTo) {
 }
 
 TEST(ParseDevice, TakesTheCpuAndNumberedGpus) {
-  EXPECT_EQ(parse_kv_type("int4_token"), KvType::int4_token);
+  EXPECT_EQ(parse_kv_type("int4_token"), KvFormat::int4_token);
   EXPECT_THROW(parse_kv_type("int3"), UsageError);
   EXPECT_EQ(parse_device("cpu"), cpu_device());
   EXPECT_EQ(parse_device("cuda"), cuda_device(0));

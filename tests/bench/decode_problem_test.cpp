@@ -93,7 +93,8 @@ TEST(DecodeProblem, PoisonsWhatNoQuerySees) {
   EXPECT_FALSE(is_poisoned(64));
   EXPECT_FALSE(is_poisoned(99));
   EXPECT_TRUE(is_poisoned(100));
-  const Problem kivi = maker().make(kF32, with_value(shape, "k", 6), Fill::normal, 7);
+  const Problem kivi =
+      maker().make(kF32, with_value(shape, "k_format", option(KvFormat::int4)), Fill::normal, 7);
   const auto first_scale = [&](int64_t token) {
     const int32_t page = find(kivi, "page_table")->host.view().as<int32_t>()[token / 32];
     return to_float(find(kivi, "k_scales")->host.view().as<F16>()[page * 64]);
@@ -107,9 +108,12 @@ TEST(DecodeProblem, CountsQueriesAndTheRowsThatAreRead) {
   const double queries = 2 * 8 * 32 * 128 * 2, rows = 2.0 * 8 * 4096 * 8;
   EXPECT_EQ(sizes_of(kBf16, shape).bytes, queries + rows * 256);
   EXPECT_EQ(sizes_of(kBf16, with_value(shape, "page", 16)).bytes, queries + rows * 256);
-  EXPECT_EQ(sizes_of(kBf16, with_value(shape, "k", 1)).bytes, queries + rows * 128);
-  EXPECT_EQ(sizes_of(kBf16, with_value(shape, "k", 3)).bytes, queries + rows * 130);
-  EXPECT_EQ(sizes_of(kBf16, with_value(shape, "k", 5)).bytes, queries + rows * 68);
+  EXPECT_EQ(sizes_of(kBf16, with_value(shape, "k_format", option(KvFormat::e4m3))).bytes,
+            queries + rows * 128);
+  EXPECT_EQ(sizes_of(kBf16, with_value(shape, "k_format", option(KvFormat::int8))).bytes,
+            queries + rows * 130);
+  EXPECT_EQ(sizes_of(kBf16, with_value(shape, "k_format", option(KvFormat::int4_token))).bytes,
+            queries + rows * 68);
   EXPECT_EQ(sizes_of(kBf16, shape).flops, 4.0 * 8 * 4096 * 32 * 128);
   EXPECT_EQ(sizes_of(kBf16, with_value(shape, "window", 100)).flops, 4.0 * 8 * 100 * 32 * 128);
 }

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "kernels/attention/sm90/plan.h"
+#include "kernels/attention/prefill/sm90/plan.h"
 
-namespace tessera::kernels {
+namespace tessera::kernels::prefill_sm90 {
 namespace {
 
 constexpr int kNumSms = 132;
@@ -61,4 +61,4 @@ TEST(PrefillPlan, EvennessIsOneWhereAllBlocksHaveTheSame) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::prefill_sm90

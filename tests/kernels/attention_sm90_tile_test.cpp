@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "kernels/attention/sm90/tile.h"
+#include "kernels/attention/prefill/sm90/plan.h"
 
-namespace tessera::kernels {
+namespace tessera::kernels::prefill_sm90 {
 namespace {
 
 constexpr int64_t kSharedBytes = 227 * 1024;  // that a block of Hopper may have, barriers and all
@@ -45,4 +45,4 @@ TEST(PrefillTile, EveryTileFitsAnSmAndTheSizesOfItsInstructions) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::prefill_sm90

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "kernels/attention/decode_portable/cut.h"
+#include "kernels/attention/decode/portable/cut.h"
 
-namespace tessera::kernels {
+namespace tessera::kernels::decode_portable {
 namespace {
 
 TEST(DecodeRowCut, GivesEveryRowToOneTile) {
@@ -75,4 +75,4 @@ TEST(DecodeLanes, HoldAllElementsOfAHead) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::decode_portable

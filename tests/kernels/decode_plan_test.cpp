@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/attention/decode_sm90/plan.h"
-#include "kernels/attention/decode_sm90/stream_plan.h"
+#include "kernels/attention/decode/sm90/cut.h"
+#include "kernels/attention/decode/sm90/plan.h"
 
-namespace tessera::kernels {
+namespace tessera::kernels::decode_sm90 {
 namespace {
 
 // What a run of leaves reads is what its leaves read one after the other, and all leaves together
@@ -331,4 +331,4 @@ TEST(DecodeStream, EveryStepHasOneBlock) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::decode_sm90

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/kv/plan.h"
+#include "kernels/kv/params.h"
 
-namespace tessera::kernels {
+namespace tessera::kernels::kv {
 namespace {
 
 struct alignas(16) Block {
@@ -154,14 +154,14 @@ TEST(KvPoolOf, FindsScalesWhereTheFormatHasThem) {
   EXPECT_EQ(heads.scale_element(3, 5, 1), 1);
   const TensorView codes = TensorView::contiguous(nullptr, DType::i4, {4, 64, 2, 8});
   const KvPool rows = make_pool(codes, TensorView::contiguous(nullptr, DType::f16, {4, 64, 2, 2}));
-  EXPECT_EQ(rows.format, KvFormat::int4);
+  EXPECT_EQ(rows.scale_kind, KvScales::row);
   EXPECT_EQ(rows.scale_element(1, 5, 1), 256 + 20 + 2);
   const KvPool columns =
       make_pool(codes, TensorView::contiguous(nullptr, DType::f16, {4, 2, 2, 8, 2}));
-  EXPECT_EQ(columns.format, KvFormat::int4_columns);
+  EXPECT_EQ(columns.scale_kind, KvScales::column);
   EXPECT_EQ(columns.scale_element(1, 1, 1), 64 + 32 + 16);
   EXPECT_TRUE(columns.has_column_vectors);
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::kv

@@ -60,12 +60,12 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
-EngineOptions options_of(WeightFormat weights, KvType kv_type) {
+EngineOptions options_of(WeightFormat weights, KvFormat kv_type) {
   EngineOptions options;
   options.dtype = DType::f32;
   options.weights = weights;
   options.kv_type = kv_type;
-  options.page_size = kv_type == KvType::int4 ? 32 : 8;
+  options.page_size = kv_type == KvFormat::int4 ? 32 : 8;
   options.max_batch = 4;
   options.max_step_tokens = 32;
   options.kv_bytes = 1 << 20;
@@ -181,10 +181,10 @@ TEST_P(OutOfMemory, EveryAllocationOfLoadAndStepsMayFail) {
 
 INSTANTIATE_TEST_SUITE_P(
     EveryKind, OutOfMemory,
-    ::testing::Values(Kind{"plain", options_of(WeightFormat::plain, KvType::plain)},
-                      Kind{"int8_weights", options_of(WeightFormat::int8, KvType::plain)},
-                      Kind{"int8_kv", options_of(WeightFormat::plain, KvType::int8)},
-                      Kind{"int4_kv", options_of(WeightFormat::int8, KvType::int4)}),
+    ::testing::Values(Kind{"plain", options_of(WeightFormat::plain, KvFormat::plain)},
+                      Kind{"int8_weights", options_of(WeightFormat::int8, KvFormat::plain)},
+                      Kind{"int8_kv", options_of(WeightFormat::plain, KvFormat::int8)},
+                      Kind{"int4_kv", options_of(WeightFormat::int8, KvFormat::int4)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

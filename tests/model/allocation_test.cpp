@@ -63,7 +63,7 @@ TEST(Allocation, NewRowsOfTheTableOfAnglesTakeNoMemory) {
 
 struct Kind {
   model::LoadOptions load;
-  KvType kv_type = KvType::plain;
+  KvFormat kv_type = KvFormat::plain;
 };
 
 // Prompts beside decodes, decodes alone, in each type: the second step of a kind allocates nothing.
@@ -71,10 +71,10 @@ TEST(Allocation, AStepTakesNoMemory) {
   dist::LocalCommunicator local;
   const model::ModelConfig config = model::load_config(bundled_model());
   const model::Checkpoint checkpoint = model::Checkpoint::open(bundled_model());
-  for (const Kind& kind :
-       {Kind{{.dtype = DType::f32}}, Kind{{.dtype = DType::bf16}},
-        Kind{{.dtype = DType::bf16, .format = model::WeightFormat::int8}},
-        Kind{{.dtype = DType::bf16}, KvType::int8}, Kind{{.dtype = DType::bf16}, KvType::int4}}) {
+  for (const Kind& kind : {Kind{{.dtype = DType::f32}}, Kind{{.dtype = DType::bf16}},
+                           Kind{{.dtype = DType::bf16, .format = model::WeightFormat::int8}},
+                           Kind{{.dtype = DType::bf16}, KvFormat::int8},
+                           Kind{{.dtype = DType::bf16}, KvFormat::int4}}) {
     const model::LoadOptions& options = kind.load;
     Runner runner(load_model(checkpoint, config, options), local, 96, kind.kv_type);
     Sequence first, second;
@@ -84,7 +84,7 @@ TEST(Allocation, AStepTakesNoMemory) {
                                              {{&first, {2}}, {&second, {3}}}};
     // On the CPU decoding over codes keeps vectors of its own; and a step's plan keeps the memory
     // of the longest step so far.
-    if (kind.kv_type != KvType::plain) {
+    if (kind.kv_type != KvFormat::plain) {
       kinds = {{{&first, {1}, false, true}, {&second, prompt}}};
       for (int i = 0; i < 4; ++i) runner.step(kinds.front());
       runner.release(second);

@@ -105,7 +105,7 @@ TEST(Batch, SizesAreRoundedUpByLessThanAQuarter) {
 // What a captured step needs: its addresses hold for every step of the class, whatever the step
 // holds and whatever ran in between.
 TEST(Batch, PartsOfAClassLieAtFixedAddresses) {
-  for (const KvType kv_type : {KvType::plain, KvType::int4}) {
+  for (const KvFormat kv_type : {KvFormat::plain, KvFormat::int4}) {
     const BatchLimits limits{.tokens = 64,
                              .batch = 48,
                              .max_pages = 24,
@@ -115,7 +115,7 @@ TEST(Batch, PartsOfAClassLieAtFixedAddresses) {
     BatchBuffers buffers(limits, cpu_device());
     const auto upload = [&](int32_t num_sequences, int32_t max_pages, int32_t first) {
       HostBatch host = decodes(num_sequences, max_pages, first);
-      if (kv_type == KvType::int4) host.tails.assign(host.seq_lens.size(), 1);
+      if (kv_type == KvFormat::int4) host.tails.assign(host.seq_lens.size(), 1);
       const Batch batch = buffers.upload(host, {});
       EXPECT_EQ(values_of(batch.tokens), host.tokens);
       EXPECT_EQ(values_of(batch.logit_rows), host.logit_rows);

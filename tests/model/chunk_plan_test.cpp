@@ -12,7 +12,7 @@ namespace {
 
 using List = std::vector<int32_t>;
 
-BatchLimits limits_of(KvType type) {
+BatchLimits limits_of(KvFormat type) {
   return {.tokens = 96,
           .batch = 4,
           .max_pages = 16,
@@ -38,13 +38,13 @@ HostBatch batch_of(const std::vector<std::pair<int32_t, int32_t>>& sequences, in
 }
 
 TEST(ChunkPlan, APlainCacheNeedsNone) {
-  EXPECT_EQ(scratch_sizes(limits_of(KvType::plain)).num_rows(), 0);
-  EXPECT_EQ(chunk_plan_capacity(limits_of(KvType::plain), 16), 0);
+  EXPECT_EQ(scratch_sizes(limits_of(KvFormat::plain)).num_rows(), 0);
+  EXPECT_EQ(chunk_plan_capacity(limits_of(KvFormat::plain), 16), 0);
 }
 
 TEST(ChunkPlan, WithScalesByRowAChunkIsOnePart) {
   ChunkPlan plan;
-  plan_chunks(batch_of({{9, 1}, {130, 20}, {0, 40}}, 1), limits_of(KvType::int8), plan);
+  plan_chunks(batch_of({{9, 1}, {130, 20}, {0, 40}}, 1), limits_of(KvFormat::int8), plan);
   ASSERT_EQ(plan.num_passes, 1);
   const ChunkPlan::Pass& pass = plan.passes[0];
   EXPECT_EQ(pass.counts.first_sequence, 1);
@@ -61,7 +61,7 @@ TEST(ChunkPlan, WithScalesByRowAChunkIsOnePart) {
 
 // 50 tokens are there, 60 come: the end of group 1, group 2, and the begin of group 3.
 TEST(ChunkPlan, WithScalesByColumnEveryGroupIsAPart) {
-  const BatchLimits limits = limits_of(KvType::int4);
+  const BatchLimits limits = limits_of(KvFormat::int4);
   const ScratchSizes sizes = scratch_sizes(limits);
   EXPECT_EQ(sizes.page_size, 32);
   ChunkPlan plan;
@@ -83,7 +83,7 @@ TEST(ChunkPlan, WithScalesByColumnEveryGroupIsAPart) {
 }
 
 TEST(ChunkPlan, WhatTheScratchDoesNotHoldAtOnceTakesAnotherPass) {
-  const BatchLimits limits = limits_of(KvType::int8);
+  const BatchLimits limits = limits_of(KvFormat::int8);
   ASSERT_EQ(scratch_sizes(limits).num_gathered, 3);
   ChunkPlan plan;
   plan_chunks(batch_of({{236, 20}, {100, 20}, {0, 20}, {240, 16}}, 0), limits, plan);
@@ -101,7 +101,7 @@ TEST(ChunkPlan, WhatTheScratchDoesNotHoldAtOnceTakesAnotherPass) {
 }
 
 TEST(ChunkPlan, TheFullestStepsFitTheScratchAndTheBuffers) {
-  for (const KvType type : {KvType::int8, KvType::int4}) {
+  for (const KvFormat type : {KvFormat::int8, KvFormat::int4}) {
     const BatchLimits limits = limits_of(type);
     BatchBuffers buffers(limits, cpu_device());
     // Chunks that end in the group after the one they begin in, as long as contexts are.
@@ -112,7 +112,7 @@ TEST(ChunkPlan, TheFullestStepsFitTheScratchAndTheBuffers) {
       host.slots = host.positions;
       host.max_pages = 16;
       host.page_table.assign(4 * 16, 0);
-      if (type == KvType::int4) host.tails = {0, 1, 2, 3};
+      if (type == KvFormat::int4) host.tails = {0, 1, 2, 3};
       const Batch batch = buffers.upload(host, {});
       const ScratchSizes sizes = scratch_sizes(limits);
       for (const ChunkPass& pass : batch.passes) {
@@ -121,7 +121,7 @@ TEST(ChunkPlan, TheFullestStepsFitTheScratchAndTheBuffers) {
           EXPECT_LT(pass.v_table.as<int32_t>()[i], sizes.num_gathered);
         }
       }
-      if (type != KvType::int4) continue;
+      if (type != KvFormat::int4) continue;
       EXPECT_EQ(batch.tail_slots.as<int32_t>()[count], 32 + (223 - count / 2) % 32);
     }
   }

@@ -19,7 +19,7 @@ TEST(DeviceSupport, TheCpuTakesEveryCallThatIsAskedAbout) {
   for (const ModelConfig& config : {tiny_config(), biased}) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       for (const WeightFormat weights : {WeightFormat::plain, WeightFormat::int8}) {
-        for (const KvType kv_type : kAllKvTypes) {
+        for (const KvFormat kv_type : kAllKvFormats) {
           EXPECT_EQ(
               find_missing_operation(config, {.dtype = dtype, .format = weights}, kv_type, 32), "")
               << name(dtype) << ' ' << name(kv_type);
@@ -31,7 +31,7 @@ TEST(DeviceSupport, TheCpuTakesEveryCallThatIsAskedAbout) {
 
 TEST(DeviceSupport, ADeviceThatIsNotThereLacksTheFirst) {
   const std::string missing =
-      find_missing_operation(tiny_config(), {.device = cuda_device(63)}, KvType::plain, 16);
+      find_missing_operation(tiny_config(), {.device = cuda_device(63)}, KvFormat::plain, 16);
   EXPECT_EQ(missing.find("embedding: "), 0u) << missing;
 }
 

@@ -39,7 +39,7 @@ class HeadSizes : public ::testing::TestWithParam<Device> {
     if (ops::all_rows().empty()) GTEST_SKIP() << "this build has no CUDA rows";
   }
 
-  std::string missing(int64_t head_dim, DType dtype, KvType kv_type, int64_t page_size,
+  std::string missing(int64_t head_dim, DType dtype, KvFormat kv_type, int64_t page_size,
                       int64_t window = 0) const {
     ModelConfig config;
     config.num_layers = 2;
@@ -59,20 +59,20 @@ class HeadSizes : public ::testing::TestWithParam<Device> {
 TEST_P(HeadSizes, UpTo256AreAllTakenInEveryTypeAndCache) {
   for (int64_t head_dim = 2; head_dim <= 256; head_dim += 2) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      for (const KvType kv_type : kAllKvTypes) {
+      for (const KvFormat kv_type : kAllKvFormats) {
         for (const int64_t page_size : {32, 64}) {
           ASSERT_EQ(missing(head_dim, dtype, kv_type, page_size), "");
         }
         ASSERT_EQ(missing(head_dim, dtype, kv_type, 32, 100), "");
       }
-      ASSERT_EQ(missing(head_dim, dtype, KvType::plain, 16), "");
-      ASSERT_EQ(missing(head_dim, dtype, KvType::plain, 1), "");
+      ASSERT_EQ(missing(head_dim, dtype, KvFormat::plain, 16), "");
+      ASSERT_EQ(missing(head_dim, dtype, KvFormat::plain, 1), "");
     }
   }
 }
 
 TEST_P(HeadSizes, BeyondAreRefusedByName) {
-  const std::string message = missing(264, DType::bf16, KvType::plain, 16);
+  const std::string message = missing(264, DType::bf16, KvFormat::plain, 16);
   EXPECT_EQ(message.find("attention_decode: no row takes bf16"), 0u) << message;
 }
 

@@ -73,23 +73,23 @@ TEST(KvMemory, CopiesWholePagesOfEveryLayer) {
 // 2 layers, 2 heads of 64, pages of 32: codes, and the scales each type has.
 TEST(KvMemory, APageTakesItsCodesAndScales) {
   const int64_t rows = 2 * 2 * 2 * 32;  // of keys and values, all layers
-  const auto bytes_of = [](KvType type) {
+  const auto bytes_of = [](KvFormat type) {
     return model::kv_page_bytes(tiny_config(), 2,
                                 {.page_size = 32, .dtype = DType::bf16, .type = type});
   };
-  EXPECT_EQ(bytes_of(KvType::plain), rows * 128);
-  EXPECT_EQ(bytes_of(KvType::e4m3), rows * 64);
-  EXPECT_EQ(bytes_of(KvType::e5m2), rows * 64);
-  EXPECT_EQ(bytes_of(KvType::int8), rows * (64 + 2));
-  EXPECT_EQ(bytes_of(KvType::uint8), rows * (64 + 4));
-  EXPECT_EQ(bytes_of(KvType::int4_token), rows * (32 + 4));
-  EXPECT_EQ(bytes_of(KvType::int4), rows / 2 * (32 + 4) + rows / 2 * 32 + 2 * 2 * 64 * 4);
+  EXPECT_EQ(bytes_of(KvFormat::plain), rows * 128);
+  EXPECT_EQ(bytes_of(KvFormat::e4m3), rows * 64);
+  EXPECT_EQ(bytes_of(KvFormat::e5m2), rows * 64);
+  EXPECT_EQ(bytes_of(KvFormat::int8), rows * (64 + 2));
+  EXPECT_EQ(bytes_of(KvFormat::uint8), rows * (64 + 4));
+  EXPECT_EQ(bytes_of(KvFormat::int4_token), rows * (32 + 4));
+  EXPECT_EQ(bytes_of(KvFormat::int4), rows / 2 * (32 + 4) + rows / 2 * 32 + 2 * 2 * 64 * 4);
 }
 
 TEST(KvMemory, ScalesOfAPageAndHeadLieSideBySideOnSixteenBytes) {
-  for (const KvType type : kAllKvTypes) {
+  for (const KvFormat type : kAllKvFormats) {
     for (const int64_t page_size : {1, 16, 32}) {
-      if (type == KvType::int4 && page_size % 32 != 0) continue;
+      if (type == KvFormat::int4 && page_size % 32 != 0) continue;
       SCOPED_TRACE(::testing::Message() << name(type) << ", pages of " << page_size);
       const KvMemory kv(tiny_config(), 2,
                         {.num_pages = 3,
@@ -105,7 +105,7 @@ TEST(KvMemory, ScalesOfAPageAndHeadLieSideBySideOnSixteenBytes) {
           const bool is_short = bit_width(pages.dtype) < 16;
           EXPECT_TRUE((is_short ? pages.transposed(1, 2) : pages).is_contiguous());
         }
-        EXPECT_EQ(one.k_tail.rank, type == KvType::int4 ? 4 : 0);
+        EXPECT_EQ(one.k_tail.rank, type == KvFormat::int4 ? 4 : 0);
         for (const TensorView& scales : {one.k_scales, one.v_scales}) {
           if (scales.rank != 4) continue;
           EXPECT_EQ(scales.stride(1), scales.size(3));
@@ -121,10 +121,13 @@ TEST(KvMemory, ScalesOfAPageAndHeadLieSideBySideOnSixteenBytes) {
 }
 
 TEST(KvMemory, CopiesScalesWithTheirPagesAndTailsOfEveryLayer) {
-  KvMemory kv(
-      tiny_config(), 2,
-      {.num_pages = 3, .page_size = 32, .dtype = DType::f32, .type = KvType::int4, .num_tails = 3},
-      cpu_device());
+  KvMemory kv(tiny_config(), 2,
+              {.num_pages = 3,
+               .page_size = 32,
+               .dtype = DType::f32,
+               .type = KvFormat::int4,
+               .num_tails = 3},
+              cpu_device());
   const auto first_bytes = [](const TensorView& view) { return view.slice(0, 0, 1).as<char>(); };
   for (const int64_t layer : {0, 1}) {
     const PagedKv one = kv.layer(layer);
@@ -160,7 +163,7 @@ TEST(KvMemory, RefusesWhatItDoesNotHave) {
             }).find("num_pages is 0"),
             std::string::npos);
   EXPECT_NE(message_of([] {
-              KvMemory(tiny_config(), 2, {.num_pages = 1, .type = KvType::int4, .num_tails = 1},
+              KvMemory(tiny_config(), 2, {.num_pages = 1, .type = KvFormat::int4, .num_tails = 1},
                        cpu_device());
             }).find("page_size is 16 and num_tails 1; int4 needs pages of a multiple of 32"),
             std::string::npos);

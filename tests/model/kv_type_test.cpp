@@ -26,7 +26,7 @@ std::vector<int32_t> prompt_of(int32_t seed, size_t count = kPrompt) {
   return tokens;
 }
 
-Runner make_runner(DType dtype, KvType type) {
+Runner make_runner(DType dtype, KvFormat type) {
   static dist::LocalCommunicator local;
   const model::ModelConfig config = model::load_config(bundled_model());
   const model::Checkpoint checkpoint = model::Checkpoint::open(bundled_model());
@@ -80,7 +80,7 @@ double root_mean_square_difference(const Logits& a, const Logits& b) {
   return std::sqrt(sum / count);
 }
 
-class KvTypes : public ::testing::TestWithParam<KvType> {};
+class KvTypes : public ::testing::TestWithParam<KvFormat> {};
 
 TEST_P(KvTypes, LogitsDoNotDependOnHowThePromptIsChunked) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -101,20 +101,20 @@ TEST_P(KvTypes, LogitsDoNotDependOnHowThePromptIsChunked) {
 // and what follows differs by as much as other codes would: at most half of what the codes as such
 // change. A plain cache has no codes.
 TEST_P(KvTypes, DecodingTheTokensComesCloserToThePrefillThanAPlainCacheDoes) {
-  Runner plain = make_runner(DType::f32, KvType::plain);
+  Runner plain = make_runner(DType::f32, KvFormat::plain);
   Runner coded = make_runner(DType::f32, GetParam());
   const Logits whole = logits_in_chunks(coded, {kPrompt});
   const double by_decoding =
       root_mean_square_difference(logits_in_chunks(coded, {1}, false), whole);
   const double by_codes = root_mean_square_difference(logits_in_chunks(plain, {kPrompt}), whole);
   SCOPED_TRACE(::testing::Message() << "by decoding " << by_decoding << ", by codes " << by_codes);
-  const bool has_4_bits = GetParam() == KvType::int4 || GetParam() == KvType::int4_token;
+  const bool has_4_bits = GetParam() == KvFormat::int4 || GetParam() == KvFormat::int4_token;
   EXPECT_LT(by_codes, has_4_bits ? 1.0 : 0.5) << "of logits of the order of 5";
-  EXPECT_EQ(by_codes == 0.0, GetParam() == KvType::plain);
+  EXPECT_EQ(by_codes == 0.0, GetParam() == KvFormat::plain);
   EXPECT_LE(by_decoding, 0.5 * by_codes);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, KvTypes, ::testing::ValuesIn(kAllKvTypes),
+INSTANTIATE_TEST_SUITE_P(All, KvTypes, ::testing::ValuesIn(kAllKvFormats),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 }  // namespace

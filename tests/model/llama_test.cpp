@@ -172,7 +172,7 @@ TEST(Llama, RefusesWeightsOfAnotherRankAndPagesOfAnotherType) {
                 .find("the KV cache has 2 heads, plain of bf16; this rank was made for 2, plain of "
                       "f32"),
             std::string::npos);
-  model::KvMemory codes(config, 2, {.num_pages = 4, .dtype = DType::f32, .type = KvType::int8},
+  model::KvMemory codes(config, 2, {.num_pages = 4, .dtype = DType::f32, .type = KvFormat::int8},
                         cpu_device());
   EXPECT_NE(message_of([&] { llama->forward(batch, codes, {}); }).find("2 heads, int8 of f32"),
             std::string::npos);

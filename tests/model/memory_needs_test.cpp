@@ -52,7 +52,7 @@ TEST(MemoryNeeds, AreWhatWeightsTake) {
 TEST(MemoryNeeds, AreWhatTheForwardPassTakes) {
   dist::LocalCommunicator local;
   for (const ModelConfig& config : configs()) {
-    for (const KvType kv_type : {KvType::plain, KvType::int8, KvType::int4}) {
+    for (const KvFormat kv_type : {KvFormat::plain, KvFormat::int8, KvFormat::int4}) {
       for (const int64_t max_positions : {int64_t{100}, config.max_positions}) {
         BatchLimits limits = kLimits;
         limits.max_positions = max_positions;

@@ -35,7 +35,7 @@ class Runner {
   static constexpr int64_t kNumTails = 16;
 
   Runner(std::unique_ptr<model::Model> model, dist::Communicator& communicator,
-         int64_t num_pages = 96, KvType kv_type = KvType::plain)
+         int64_t num_pages = 96, KvFormat kv_type = KvFormat::plain)
       : page_size_(model::has_tails(kv_type) ? 2 * kPageSize : kPageSize),
         limits_{.tokens = 320,
                 .batch = 16,

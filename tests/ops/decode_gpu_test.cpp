@@ -39,20 +39,25 @@ class RandomShape {
 
   Shape draw() {
     const int64_t q_len = pick({0, 0, 1, 2, 3, 4, 7, 16});
-    const int64_t kv_heads = pick({1, 2, 3}), k = draw_int(0, 6);
+    const int64_t kv_heads = pick({1, 2, 3});
+    const KvFormat k = draw_format(true);
     const int64_t kv_len = draw_int(std::max<int64_t>(1, q_len), pick({40, 300, 1500}));
     Shape shape{{"batch", draw_int(1, 7)}};
     if (q_len != 0) shape.emplace_back("q_len", q_len);
     shape.emplace_back("kv_len", kv_len);
     shape.emplace_back("heads", kv_heads * pick({1, 2, 3, 4, 5, 8, 32}));
     shape.emplace_back("kv_heads", kv_heads);
-    const int64_t v = k == 6 || is_true(3) ? draw_int(0, 5) : k;
-    shape.emplace_back("d", draw_dim(k >= 5 || v == 5));
-    if (k != 0) shape.emplace_back("k", k);
-    if (v != k) shape.emplace_back("v", v);
-    if (k == 6) shape.emplace_back("tail", draw_int(0, 3));
+    const bool has_tail = traits(k).has_tail();
+    const KvFormat v = has_tail || is_true(3) ? draw_format(false) : k;
+    shape.emplace_back("d", draw_dim(traits(k).dtype == DType::i4 || traits(v).dtype == DType::i4));
+    shape.emplace_back("k_format", bench::option(k));
+    shape.emplace_back("v_format", bench::option(v));
+    if (has_tail && !is_true(4)) {
+      shape.emplace_back("tail_dtype", pick({bench::option(DType::f32), bench::option(DType::f16),
+                                             bench::option(DType::bf16)}));
+    }
     if (!is_true(4)) {
-      shape.emplace_back("page", k == 6 ? pick({32, 64, 128}) : pick({1, 5, 16, 32, 64, 128}));
+      shape.emplace_back("page", has_tail ? pick({32, 64, 128}) : pick({1, 5, 16, 32, 64, 128}));
       if (is_true(3)) shape.emplace_back("shared", draw_int(1, 3));
     }
     add(shape, "head_scales", draw_int(0, 2));
@@ -70,6 +75,14 @@ class RandomShape {
   }
 
  private:
+  // Values have no scales by column.
+  KvFormat draw_format(bool are_keys) {
+    while (true) {
+      const auto last = static_cast<int64_t>(std::size(kKvFormats)) - 1;
+      const KvFormat format = kKvFormats[static_cast<size_t>(draw_int(0, last))].format;
+      if (are_keys || !traits(format).has_tail()) return format;
+    }
+  }
   static void add(Shape& shape, const char* name, int64_t value) {
     if (value != 0) shape.emplace_back(name, value);
   }
@@ -155,11 +168,12 @@ TEST_F(DecodeOnGpu, IsCloseToTheCpuForRandomCombinations) {
 TEST_F(DecodeOnGpu, GivesNanForAQueryThatIsNotFinite) {
   constexpr RowKey kKey{DType::bf16, DType::bf16};
   constexpr int64_t kDim = 128, kHead = 2, kQ = 0, kOut = 1;
-  for (const int64_t stored : {0, 1, 3, 4, 5}) {
+  for (const KvFormat format :
+       {KvFormat::plain, KvFormat::e4m3, KvFormat::int8, KvFormat::uint8, KvFormat::int4_token}) {
     for (const int64_t group : {4, 8}) {
       for (const float bad : {INFINITY, -INFINITY, NAN}) {
         const Shape shape{{"batch", 2},    {"kv_len", 304}, {"heads", 2 * group},
-                          {"kv_heads", 2}, {"d", kDim},     {"k", stored}};
+                          {"kv_heads", 2}, {"d", kDim},     {"k_format", bench::option(format)}};
         SCOPED_TRACE(bench::to_string(shape) + " " + std::to_string(bad));
         const Problem problem = maker().make(kKey, shape, Fill::normal, 11);
         EXPECT_TRUE(is_taken_on_hopper(kKey, problem));

@@ -93,18 +93,18 @@ TEST_F(NotFiniteOnGpu, KeysAndValuesReachTheResultOfDecodeInEveryFormat) {
   const bench::ProblemMaker& maker = *bench::find_maker("attention_decode");
   int num_run = 0;
   for (const RowKey key : maker.keys) {
-    for (int64_t stored = 0; stored <= 6; ++stored) {
+    for (const KvFormatTraits& format : kKvFormats) {
       for (const int64_t group : {1, 4, 8}) {
         for (const int64_t kv_len : {40, 3000}) {  // one piece, and several that are merged
           for (const bool is_key : {true, false}) {
             Shape shape{{"batch", 2},    {"kv_len", kv_len}, {"heads", 2 * group},
                         {"kv_heads", 2}, {"d", 128},         {"lse", 1}};
-            if (stored == 6) shape.emplace_back("page", 64);
-            if (stored != 0) shape.emplace_back("k", stored);
+            if (format.has_tail()) shape.emplace_back("page", 64);
+            shape.emplace_back("k_format", bench::option(format.format));
             const Problem problem = maker.make(key, shape, Fill::normal, 3);
             const std::string pages = is_key ? "k_pages" : "v_pages";
             const std::string scales = is_key ? "k_scales" : "v_scales";
-            if (stored == 6) {
+            if (format.has_tail()) {
               // Pages are in disorder: every group of keys, every row of values.
               const Operand& all = problem.operands[find(problem, scales)];
               for (int64_t i = 0; i < all.host.view().num_elements(); ++i) {
@@ -118,7 +118,7 @@ TEST_F(NotFiniteOnGpu, KeysAndValuesReachTheResultOfDecodeInEveryFormat) {
             const bench::Reference reference(maker, key, problem, int64_t{1} << 40);
             num_run += run_rows("attention_decode", key, problem, [&](const Instance& instance) {
               EXPECT_EQ(reference.check(instance), "");
-              const bool is_whole_row = is_key || stored >= 3;
+              const bool is_whole_row = is_key || traits(format.values).scales == KvScales::row;
               const std::vector<float> out = first_of(instance, "out", group * 128);
               for (size_t i = 0; i < out.size(); ++i) {
                 if (is_whole_row || i % 128 == 5) {

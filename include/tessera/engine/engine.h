@@ -14,7 +14,7 @@
 #include "tessera/core/dtype.h"
 #include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
-#include "tessera/ops/kv_type.h"
+#include "tessera/ops/kv_format.h"
 #include "tessera/ops/weight_format.h"
 #include "tessera/text/tokenizer.h"
 
@@ -28,16 +28,16 @@ struct EngineOptions {
   DType dtype = DType::bf16;                   // of weights and activations
   WeightFormat weights = WeightFormat::plain;  // of linear layers
   bool check_weights = false;                  // refuse NaN and infinity when loading
-  int64_t max_context = 0;         // tokens of one sequence; 0: what the model was made for
-  int64_t kv_bytes = 0;            // memory for the KV cache. 0: enough for max_batch contexts, but
-                                   // at most 25 % of free host memory, or 80 % of a GPU's
-  KvType kv_type = KvType::plain;  // how keys and values are stored
-  int64_t page_size = 16;          // tokens; a multiple of 32 for KvType::int4
-  int64_t max_batch = 64;          // sequences in one step
-  int64_t max_step_tokens = 512;   // tokens in one step; longer prompts are cut into chunks
-  int64_t max_step_logits = 0;     // rows of logits in one step; 0: max_batch. Chunks are cut
-                                   // further if the logprobs of their prompt are wanted
-  int64_t max_queue = 1024;        // requests that may wait; more are refused
+  int64_t max_context = 0;  // tokens of one sequence; 0: what the model was made for
+  int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, but
+                            // at most 25 % of free host memory, or 80 % of a GPU's
+  KvFormat kv_type = KvFormat::plain;  // how keys and values are stored
+  int64_t page_size = 16;              // tokens; a multiple of 32 for KvFormat::int4
+  int64_t max_batch = 64;              // sequences in one step
+  int64_t max_step_tokens = 512;       // tokens in one step; longer prompts are cut into chunks
+  int64_t max_step_logits = 0;         // rows of logits in one step; 0: max_batch. Chunks are cut
+                                       // further if the logprobs of their prompt are wanted
+  int64_t max_queue = 1024;            // requests that may wait; more are refused
   bool use_prefix_cache = true;
   // Seconds a step may take before it counts as hung. The process then reports where it hung and
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.

@@ -1,6 +1,5 @@
-// Attention: whole prompts and chunks of them in any layout, the newest tokens of sequences, and
-// one result from those over parts of the keys.
-// SPDX-License-Identifier: MIT
+// Attention: over whole prompts and chunks of them, over the newest tokens of sequences, and merges
+// of results over parts of the keys. SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
@@ -11,13 +10,13 @@
 
 namespace tessera {
 
-// Which keys a query sees. With q_len queries over kv_len keys, query i of a sequence stands at
-// position p = i + kv_len - q_len: the last query at the last key. It sees key j where
+// Which keys a query sees. With q_len queries over kv_len keys, query i of a sequence has position
+// p = i + kv_len - q_len, so the last query is at the last key. It sees key j if
 //   p - left <= j <= p + right,   0 <= j < kv_len,
-// and, where there are intervals, where one of its own holds j.
+// and, if there are intervals, one of its own contains j.
 struct AttentionMask {
   int64_t left = -1;   // negative: all keys before; n: a sliding window of n + 1 keys up to p
-  int64_t right = -1;  // negative: all keys behind; 0: causal
+  int64_t right = -1;  // negative: all keys after; 0: causal
   // i32, 1 or 2 intervals [begin, end) of keys for every query, the same for all heads. Batched:
   // [batch, q_len, n, 2]; ragged: [tokens, n, 2]. The last two dimensions are contiguous.
   TensorView intervals = {};
@@ -35,11 +34,11 @@ struct AttentionDropout {
 
 //   out[i, h] = softmax(score(q[i, h] . k[j, g])) . v[j, g]     over the keys j that query i sees
 //   score(x) = scale * x,  softcap * tanh(that / softcap),  that - alibi_slopes[h] * |p - j|
-// in this order, as far as each is asked for; g = h / (num_heads / num_kv_heads). A sink is one
-// more score of head h without a key. lse is the natural logarithm of the sum of the exponentials
+// in this order, each if requested; g = h / (num_heads / num_kv_heads). A sink is one more score of
+// head h without a key. lse is the natural logarithm of the sum of the exponentials
 // of the scores, the sink's among them. A query that sees no key gives zeros, and -inf or its sink.
 //
-// Layouts. Heads may lie anywhere (strides), the elements of a head side by side.
+// Layouts. Any strides, but the elements of a head are contiguous.
 //   batched   q, out [batch, q_len, num_heads, d], k, v [batch, kv_len, num_kv_heads, d];
 //             kv_lens, if given, says how many keys of each sequence count
 //   ragged    q, out [tokens, num_heads, d], k, v [kv_tokens, num_kv_heads, d]; sequence s is the
@@ -71,18 +70,18 @@ struct AttentionArgs {
   TensorView q_scale = {};       // e4m3, optional: f32 [batch, num_kv_heads]; q times it is meant
   TensorView k_scale = {};
   TensorView v_scale = {};
-  // e4m3: the GPU's own sums of FP8 products keep about 14 bits. True: only over one block of keys,
-  // and blocks are added in float: slower, for long contexts. Other types are summed in float
-  // anyway.
+  // e4m3: the tensor cores' sums of FP8 products keep about 14 bits. True: they sum over one block
+  // of keys only, and blocks are added in float, which is slower and meant for long contexts; heads
+  // of 64 and 128 without softcap, ALiBi and dropout. Other types are summed in float anyway.
   bool sums_in_float = false;
   AttentionDropout dropout = {};
 };
 
 // The newest tokens of every sequence, 1 to 16 of them, over a KV cache in any of its formats.
-// Query i of q_len stands at position p = seq_lens[s] - q_len + i and sees key j where
-//   j <= p, or for the newest q_len keys, where there is a tree, bit j - (seq_lens[s] - q_len) of
+// Query i of q_len has position p = seq_lens[s] - q_len + i and sees key j if
+//   j <= p, or for the newest q_len keys, if there is a tree, bit j - (seq_lens[s] - q_len) of
 //   tree[s, i] is set;   j > p - window;
-//   and block j / page_size is listed in blocks, or key j in keys, where these are given.
+//   and block j / page_size is listed in blocks, or key j in keys, if these are given.
 // Scores, sinks and lse are as in attention_prefill; a seq_len of 0 marks an idle slot: zeros. The
 // result for a sequence does not depend on the others. On the CPU one plain token a sequence gives
 // the bits that attention_prefill with a causal mask gives.
@@ -102,16 +101,16 @@ struct DecodeAttentionArgs {
   TensorView num_blocks = {};    // with blocks: i32 [batch], contiguous
   TensorView keys = {};          // optional, i32 [batch, q_len, max_keys]: each key once
   TensorView num_keys = {};      // with keys: i32 [batch, q_len], contiguous
-  // For the speed on a GPU; no result depends on them.
-  int64_t longest = 0;  // no seq_len is beyond it, if the caller knows; 0: what there is room for
-  bool shares_pages = false;  // sequences have pages in common, which L2 had better keep
+  // Hints for speed on a GPU; no result depends on them.
+  int64_t longest = 0;        // upper bound of seq_lens, if known; 0: what there is room for
+  bool shares_pages = false;  // sequences have pages in common, which L2 should keep
 };
 
 // Attention over all keys, from attention over parts of them that have no key in common:
 //   lse = log(sum over n of exp(part_lses[n])),   out = sum over n of exp(part_lses[n] - lse) *
 //   parts[n]
-// for every token and head, the parts in their order. A part with an lse of -inf has seen no key,
-// and its values do not count; where that is so of all, out is zeros and lse -inf.
+// for every token and head, the parts in order. A part with an lse of -inf has seen no key, and its
+// values are ignored; if that holds for all, out is zeros and lse -inf.
 // Accuracy: sums are float, out is rounded once; the parts have been rounded once each before.
 struct MergeAttentionArgs {
   TensorView parts;  // [num_parts, batch, num_heads, d], or [num_parts, batch, q_len, num_heads,
@@ -121,20 +120,20 @@ struct MergeAttentionArgs {
   TensorView lse = {};   // optional, f32, the shape of a part's
 };
 
-// attention_decode of sequences that begin with the same keys: those are read once for all of them,
-// then each one's own, and both are merged. Every query sees every shared key. The shared ones come
-// in pieces, which are folded in order before the own ones: more pieces keep more of a GPU busy,
-// and those of about a thousand keys are worth their fold. A result depends on how they are cut,
-// and on nothing else beside a sequence's own keys.
+// attention_decode of sequences that begin with the same keys: the shared keys are read once for
+// all sequences, then each one's own keys, and the results are merged. Every query sees every
+// shared key. The shared keys come in pieces, which are folded in order before the own ones: more
+// pieces keep more of a GPU busy, and pieces of about a thousand keys are worth their fold. A
+// result depends on how they are cut and on the sequence's own keys, and on nothing else.
 struct CascadeAttentionArgs {
-  // Over the keys behind the shared ones: lengths, lists and the tree count those alone. No window
-  // and no alibi_slopes. q has its tokens evenly apart.
+  // Over the keys after the shared ones: lengths, lists and the tree count only those. No window
+  // and no alibi_slopes. The tokens of q have one stride.
   DecodeAttentionArgs own;
   TensorView k_pages;     // shared: [num_pages, page_size, num_kv_heads, head_dim], dtype of q
   TensorView v_pages;     // like k_pages
-  TensorView page_table;  // i32 [num_pieces, max_pages]; without it piece n is page n
+  TensorView page_table;  // i32 [num_pieces, max_pages]; absent: piece n is page n
   TensorView piece_lens;  // i32 [num_pieces], contiguous
-  // Scratch memory, contiguous: a part for each piece and one for the own keys.
+  // Scratch memory, contiguous: a part per piece and one for the own keys.
   TensorView parts;      // dtype of q, num_pieces + 1 times q
   TensorView part_lses;  // f32, one for each head and token of parts
 };

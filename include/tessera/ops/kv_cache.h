@@ -1,5 +1,5 @@
-// A paged KV cache: how keys and values are stored in pages, and what is done to them beside
-// attention: new tokens written, pages copied before they change, pages read back.
+// A paged KV cache: how keys and values lie in pages, and the operations on them other than
+// attention: append new tokens, copy pages before they change, read pages back.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,33 +8,29 @@
 
 #include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/kv_format.h"
 #include "tessera/ops/rope.h"
 
 namespace tessera {
 
-// How keys, or values, are stored. A row is the head_dim elements of one token and head. What an
-// element is worth follows from the type of the pages and the shape of their scales:
+// What an element is worth follows from the type of the pages and the shape of their scales:
 //
-//   pages            scales                                       element
-//   f32, f16, bf16   none                                         itself
-//   e4m3, e5m2       f32 [1] or [num_kv_heads]; none: 1           code * scale
-//   i8               f16 [num_pages, page_size, num_kv_heads, 1]  code * scale of its row
-//   u8, i4           f16 [num_pages, page_size, num_kv_heads, 2]  code * scale + low of its row
-//   i4, keys alone   f16 [num_pages, page_size / 32, num_kv_heads, head_dim, 2]
-//                                                                 code * scale + low of its column
-//                                                                 in 32 tokens
+//   format        pages            scales (KvScales)   element
+//   plain         f32, f16, bf16   none                itself
+//   e4m3, e5m2    the same         head                code * scale
+//   int8          i8               row                 code * scale
+//   uint8         u8               row                 code * scale + low
+//   int4_token    i4               row                 code * scale + low
+//   int4          i4, keys alone   column              code * scale + low
 // Codes of u8 and i4 are unsigned: 0 to 255 and 0 to 15. Product and sum are float, each rounded.
-// Elements of a row lie side by side, as do a row's scale and low; rows may be anywhere.
-enum class KvFormat : uint8_t { plain, fp8, int8, uint8, int4, int4_columns };
-inline constexpr int64_t kKvGroup = 32;  // tokens whose columns share a scale
-
+// Elements of a row lie side by side, as do a scale and its low; rows may be anywhere.
 inline KvFormat kv_format(const TensorView& pages, const TensorView& scales) {
   switch (pages.dtype) {
-    case DType::e4m3:
-    case DType::e5m2: return KvFormat::fp8;
+    case DType::e4m3: return KvFormat::e4m3;
+    case DType::e5m2: return KvFormat::e5m2;
     case DType::i8: return KvFormat::int8;
     case DType::u8: return KvFormat::uint8;
-    case DType::i4: return scales.rank == 5 ? KvFormat::int4_columns : KvFormat::int4;
+    case DType::i4: return scales.rank == 5 ? KvFormat::int4 : KvFormat::int4_token;
     default: return KvFormat::plain;
   }
 }
@@ -47,11 +43,10 @@ struct PagedKv {
   TensorView v_pages;        // like k_pages, in a type of its own
   TensorView page_table;     // i32 [batch, max_pages]; rows may be apart
   TensorView seq_lens;       // i32 [batch], contiguous: tokens to attend to, the newest included
-  TensorView k_scales = {};  // as KvFormat says
+  TensorView k_scales = {};  // as kv_format() says
   TensorView v_scales = {};
-  // Columns of keys share a scale once there are 32 tokens. Those of the newest token's group,
-  // which may not be full yet, are read from here instead: token t of sequence s is row t % 32 of
-  // tail tails[s].
+  // Scales by column exist only for full groups of 32 tokens. Keys of the newest token's group are
+  // read from here instead: token t of sequence s is row t % 32 of tail tails[s].
   TensorView k_tail = {};  // [num_tails, 32, num_kv_heads, head_dim]; f32, f16 or bf16
   TensorView tails = {};   // i32 [batch], contiguous
 };
@@ -65,28 +60,28 @@ struct KvRope {
 };
 
 //   k_pages[slots[i] / page_size, slots[i] % page_size] = k[i]; v likewise, in their formats
-// A negative slot is skipped. Two tokens with one slot are the caller's mistake. A slot beyond the
-// pages is refused on the CPU; a GPU skips it.
+// A negative slot is skipped. Two tokens must not have the same slot. A slot beyond the pages is
+// refused on the CPU; a GPU skips it.
 //
-// Rows: i8 has scale = absmax / 127, codes from -127 to 127; u8 and i4 have low = min, scale =
-// (max - low) / 255 or 15. Scale and low are rounded to f16 (a scale that would be 0 is 1, one
-// beyond 65504 is that), then a code is x / scale, or (x - low) / scale, rounded to nearest even
-// and clamped. fp8 reads its scales: a code is x / scale, rounded and clamped. Columns: a token
-// goes to row tail_slots[i] % 32 of tail tail_slots[i] / 32; of two with one slot the later stays.
-// A token whose row of its page is the last of 32 completes a group, and that group is written to
-// its page: from k, as far as the 31 tokens before it in the call have the 31 slots before its own,
-// and from the tail beyond.
+// Scales by row: i8 has scale = absmax / 127, codes from -127 to 127; u8 and i4 have low = min,
+// scale = (max - low) / 255 or 15. Scale and low are rounded to f16 (a scale that would be 0
+// becomes 1, one beyond 65504 becomes 65504); then a code is x / scale, or (x - low) / scale,
+// rounded to nearest even and clamped. FP8 does not write its scales: a code is x / scale, rounded
+// and clamped. Scales by column: a token goes to row tail_slots[i] % 32 of tail tail_slots[i] / 32;
+// if two have the same slot, the later one stays. A token whose row is the last of 32 in its page
+// completes a group, which is then written to its page: from k, as far back as the tokens of the
+// call have consecutive slots, and from the tail before that.
 //
-// A value that is not finite is never stored as an ordinary number. fp8 stores NaN for it. Where a
-// row, or a column of 32, shares a scale, scale and low become NaN and all its codes 0, so
-// everything that is read from it is NaN.
+// A value that is not finite is never stored as an ordinary number. FP8 stores NaN for it. In
+// formats with scales by row or column, scale and low become NaN and all codes 0, so everything
+// read back is NaN.
 struct KvAppendArgs {
   TensorView k;        // [tokens, num_kv_heads, head_dim]; f32, f16, bf16; heads may be apart
   TensorView v;        // like k
   TensorView slots;    // i32 or i64 [tokens], contiguous: page * page_size + row
   TensorView k_pages;  // as in PagedKv, and written; plain ones in the dtype of k
   TensorView v_pages;
-  TensorView k_scales = {};  // written, but for fp8
+  TensorView k_scales = {};  // written, except for FP8
   TensorView v_scales = {};
   TensorView k_tail = {};      // written; dtype of k
   TensorView tail_slots = {};  // like slots, where keys have a tail
@@ -100,12 +95,12 @@ struct KvCopyPagesArgs {
   TensorView v_pages;
   TensorView sources;        // i32 [count], contiguous
   TensorView targets;        // i32 [count], contiguous
-  TensorView k_scales = {};  // those that belong to pages; fp8 has none
+  TensorView k_scales = {};  // by row or column; FP8 scales are not copied
   TensorView v_scales = {};
 };
 
 //   k[starts[s] + t], v[starts[s] + t] = the row of token t of sequence s, rounded to their type
-// for t below seq_lens[s]. Other rows of k and v are left alone.
+// for t below seq_lens[s]. Other rows of k and v are not touched.
 struct KvGatherArgs {
   PagedKv kv;
   TensorView starts;  // i32 [batch], contiguous

@@ -1,4 +1,4 @@
-// How the last of several blocks finds out that it is the last.
+// How a block finds out that it is the last of several to finish.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tessera::kernels {
 
-// Whether this block is the last of `num_blocks` to come here; the ticket is 0 again behind the
-// last. What the others wrote before may then be read, but not from L1.
+// Whether this block is the last of `num_blocks` to call this; the ticket is 0 again afterwards.
+// The last block may read what the others wrote, bypassing L1.
 __device__ inline bool is_last_block(uint32_t* ticket, int num_blocks, bool& shared_answer) {
   __threadfence();
   __syncthreads();

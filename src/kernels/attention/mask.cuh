@@ -1,21 +1,46 @@
-// Masks: which keys a query sees, as at most two ranges of keys for every row.
+// Where a sequence lies in a call, and which of its keys a query sees: at most two ranges per row.
 // SPDX-License-Identifier: MIT
 //
 // A mask answers two questions. row_keys: the ranges of one query. tile_keys: for a tile of rows,
-// the keys that any of them sees and the keys that all of them see; from these, whether a block of
-// keys is empty (skipped), full (no mask is applied) or mixed follows for every mask alike.
+// the keys that any of them sees and the keys that all of them see. From these follows, for every
+// kind of mask alike, whether a block of keys is empty (skipped), full (not masked) or mixed.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/attention/sequence.cuh"
+#include "kernels/attention/params.h"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
 
+struct Sequence {
+  int index;    // in the batch
+  int q_begin;  // row of q of its first query; 0 if batched
+  int q_len;
+  int kv_begin;  // row of k of its first key; 0 if batched or paged
+  int kv_len;
+
+  // The position of query i among the keys.
+  __device__ int position(int i) const { return i + kv_len - q_len; }
+};
+
+__device__ inline Sequence sequence_of(const AttentionParams& p, int index) {
+  Sequence s{.index = index, .q_begin = 0, .q_len = p.q_len, .kv_begin = 0, .kv_len = p.kv_len};
+  if (p.q_starts != nullptr) {
+    s.q_begin = p.q_starts[index];
+    s.q_len = p.q_starts[index + 1] - s.q_begin;
+  }
+  if (p.kv_starts != nullptr) {
+    s.kv_begin = p.kv_starts[index];
+    s.kv_len = p.kv_starts[index + 1] - s.kv_begin;
+  }
+  if (p.kv_lens != nullptr) s.kv_len = p.kv_lens[index];
+  return s;
+}
+
 struct KeyRange {
   int begin;
-  int end;  // at or below begin: empty
+  int end;  // not above begin: empty
 
   __device__ bool has(int key) const { return key >= begin && key < end; }
   __device__ bool meets(KeyRange other) const {
@@ -35,9 +60,9 @@ struct RowKeys {
 
 enum class BlockKind : uint8_t { empty, full, mixed };
 
-// Of a tile of rows, range by range.
+// The keys of a tile of rows, for each of the two ranges.
 struct TileKeys {
-  KeyRange any[2];  // seen by some row, and what lies between
+  KeyRange any[2];  // hull of what the rows see
   KeyRange all[2];  // seen by every row
 
   __device__ KeyRange hull() const {
@@ -49,7 +74,7 @@ struct TileKeys {
   __device__ static TileKeys of_no_rows() {
     return {{{kUnbounded, 0}, {kUnbounded, 0}}, {{0, kUnbounded}, {0, kUnbounded}}};
   }
-  // With those of more rows.
+  // Adds the keys of more rows.
   __device__ void join(const TileKeys& other) {
     TESSERA_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -66,7 +91,7 @@ struct TileKeys {
   }
 };
 
-// A band around the diagonal: full, causal, a window to either side.
+// A band around the diagonal: full, causal, or a window to either side.
 __device__ inline KeyRange band_keys(const MaskParams& mask, const Sequence& s, int position) {
   return {max(0, position - mask.left), min(s.kv_len, position + mask.right + 1)};
 }
@@ -75,7 +100,7 @@ __device__ inline const int32_t* interval_row(const MaskParams& mask, const Sequ
   return mask.intervals + s.index * mask.interval_batch + (s.q_begin + row) * mask.interval_row;
 }
 
-// Of query `row` of the sequence, one that it has.
+// The keys of query `row` of the sequence, which must exist.
 __device__ inline RowKeys row_keys(const MaskParams& mask, const Sequence& s, int row) {
   const KeyRange band = band_keys(mask, s, s.position(row));
   if (mask.intervals == nullptr) return {{band, {0, 0}}};
@@ -85,7 +110,8 @@ __device__ inline RowKeys row_keys(const MaskParams& mask, const Sequence& s, in
   return keys;
 }
 
-// Of queries first to last of the sequence. All 32 lanes of a warp call it and get the answer.
+// The keys of queries first to last of the sequence. Called by all lanes of a warp, and all get the
+// answer.
 __device__ inline TileKeys tile_keys(const MaskParams& mask, const Sequence& s, int first,
                                      int last) {
   if (mask.intervals == nullptr) {

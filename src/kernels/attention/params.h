@@ -1,7 +1,10 @@
-// What every prefill kernel reads, from the public arguments. The copy engine's maps come on top.
+// What attention kernels read, made from the public arguments, and what rows ask of these. TMA maps
+// are added by the Hopper kernels.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -11,8 +14,8 @@
 
 namespace tessera::kernels {
 
-// Where the rows of one tensor lie, in elements. Ragged tensors have a batch stride of 0; for pages
-// batch is the page and row the row within it.
+// Strides of one tensor, in elements. Ragged tensors have a batch stride of 0; in pages `batch` is
+// the stride of a page and `row` that of a row within it.
 struct RowStrides {
   int64_t batch;
   int64_t row;
@@ -20,24 +23,24 @@ struct RowStrides {
 };
 
 struct MaskParams {
-  int left;                  // kUnbounded: all
-  int right;                 // kUnbounded: all
+  int left;                  // keys seen before a query; kUnbounded: all
+  int right;                 // and after it; kUnbounded: all
   const int32_t* intervals;  // null: none
   int num_intervals;         // 1 or 2
   int64_t interval_batch;    // strides, in elements
   int64_t interval_row;
 };
-inline constexpr int kUnbounded = 1 << 30;  // beyond any length; sums of two do not overflow
+inline constexpr int kUnbounded = 1 << 30;  // beyond any length; the sum of two does not overflow
 
 struct ScoreParams {
   float scale;
   float softcap;  // 0: none
   const float* sinks;
   const float* alibi_slopes;
-  const float* q_scale;  // [batch, num_kv_heads], each or null
+  const float* q_scale;  // [batch, num_kv_heads], or null; so are the next two
   const float* k_scale;
   const float* v_scale;
-  uint32_t drop_below;  // a weight is dropped where its random word is below; 0: none
+  uint32_t drop_below;  // a weight is dropped if its random word is below; 0: none
   float keep_scale;     // 1 / (1 - rate)
   uint64_t seed;
 };
@@ -47,7 +50,7 @@ struct AttentionParams {
   const void* k;
   const void* v;
   void* out;
-  float* lse;  // null: not asked for
+  float* lse;  // null: not wanted
   RowStrides q_strides;
   RowStrides k_strides;
   RowStrides v_strides;
@@ -55,15 +58,15 @@ struct AttentionParams {
   RowStrides lse_strides;
   const int32_t* q_starts;      // null: batched
   const int32_t* kv_starts;     // null: batched or paged
-  const int32_t* kv_lens;       // null: kv_len each, or as kv_starts says
+  const int32_t* kv_lens;       // null: kv_len each, or as in kv_starts
   const int32_t* k_page_table;  // null: not paged
   const int32_t* v_page_table;
   int64_t k_table_stride;
   int64_t v_table_stride;
   int page_size;
   int batch;
-  int q_len;   // of each sequence; ragged: tokens of all
-  int kv_len;  // of each sequence; ragged: tokens of all
+  int q_len;   // of each sequence; ragged: total tokens
+  int kv_len;  // of each sequence; ragged: total tokens
   int num_heads;
   int num_kv_heads;
   MaskParams mask;
@@ -148,6 +151,46 @@ inline AttentionParams attention_params(const AttentionArgs& args) {
   p.mask = mask_params(args);
   p.scores = score_params(args);
   return p;
+}
+
+// Whether every head of every row begins on a multiple of `alignment` bytes. The stride of an axis
+// of one does not matter.
+inline bool has_aligned_heads(const TensorView& t, int64_t alignment = 16) {
+  const int64_t bytes = bit_width(t.dtype) / 8;
+  if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(alignment) != 0) return false;
+  for (int axis = 0; axis < t.rank - 1; ++axis) {
+    if (t.size(axis) > 1 && t.stride(axis) * bytes % alignment != 0) return false;
+  }
+  return true;
+}
+
+inline bool has_aligned_heads(const AttentionArgs& args) {
+  return has_aligned_heads(args.q) && has_aligned_heads(args.k) && has_aligned_heads(args.v) &&
+         has_aligned_heads(args.out);
+}
+
+// Whether the larger of the two head dims is in (kAbove, kUpTo]: selects among rows with padded
+// tiles.
+template <int kAbove, int kUpTo>
+bool has_heads_between(const AttentionArgs& args) {
+  const int64_t larger = std::max(args.q.size(-1), args.v.size(-1));
+  return larger > kAbove && larger <= kUpTo;
+}
+
+// Whether scores are changed by more than the scale, or weights dropped.
+inline bool changes_scores(const AttentionArgs& args) {
+  return args.softcap != 0.0f || args.alibi_slopes.data != nullptr || args.dropout.rate != 0.0f;
+}
+
+// Upper bound of the keys of one sequence.
+inline int64_t num_keys(const AttentionArgs& args) {
+  return is_paged(args) ? args.k_page_table.size(1) * args.k.size(1) : args.k.size(-3);
+}
+
+// Pages hold a power of two of tokens, at least `least`, so that they are found by a shift.
+inline bool has_pages_of(const AttentionArgs& args, int64_t least) {
+  return !is_paged(args) ||
+         (args.k.size(1) >= least && std::has_single_bit(static_cast<uint64_t>(args.k.size(1))));
 }
 
 }  // namespace tessera::kernels

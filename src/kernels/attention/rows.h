@@ -1,6 +1,5 @@
-// Attention's tables, one per library. A build without CUDA, or without Hopper, links empty tables
-// in their place (rows_none.cpp, rows_sm90_none.cpp).
-// SPDX-License-Identifier: MIT
+// Attention's tables, one per operation and library. A build without CUDA links empty tables in
+// their place (src/kernels/rows_none.cpp). SPDX-License-Identifier: MIT
 #pragma once
 
 #include <span>

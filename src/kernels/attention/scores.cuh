@@ -1,5 +1,5 @@
-// What may happen to a score or a weight beside the scale: softcap, ALiBi, dropout. For instances
-// that are asked for one of them; the others do not include a branch on it.
+// What can happen to a score or a weight besides the scale: softcap, ALiBi, dropout. Only general
+// instances contain it; the others have no branch for it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,13 +8,13 @@
 #include <type_traits>
 
 #include "core/philox.h"
-#include "kernels/attention/online_softmax.cuh"
 #include "kernels/attention/params.h"
+#include "kernels/attention/softmax.cuh"
 
 namespace tessera::kernels {
 
-// tanh by one exponential and one division, with an absolute error near 2^-22: enough for scores of
-// 16-bit factors, and a quarter of the instructions of tanhf.
+// tanh by one exponential and one division, with an absolute error near 2^-22: accurate enough for
+// scores of 16-bit operands, with a quarter of the instructions of tanhf.
 __device__ __forceinline__ float tanh_by_exp2(float x) {
   return 1.0f - __fdividef(2.0f, 1.0f + exp2_approx(2.0f * kLog2e * x));
 }
@@ -26,14 +26,14 @@ struct ScoreRule {
   float softcap;  // 0: none
   float slope;    // of ALiBi; 0: none
 
-  // Without a slope.
+  // Without ALiBi.
   __device__ explicit ScoreRule(const ScoreParams& p)
       : scale(p.softcap != 0.0f ? p.scale / p.softcap : p.scale), softcap(p.softcap), slope(0.0f) {}
   __device__ ScoreRule(const ScoreParams& p, int head) : ScoreRule(p) {
     if (p.alibi_slopes != nullptr) slope = p.alibi_slopes[head];
   }
 
-  // `distance` is from the query's position to the key, to either side.
+  // `distance`: position of the query minus that of the key.
   __device__ float operator()(float product, int distance) const {
     float score = product * scale;
     if (softcap != 0.0f) {
@@ -43,7 +43,7 @@ struct ScoreRule {
   }
 };
 
-// Which weights of one head are dropped. The kept ones are scaled where the row is normalised.
+// Which weights of one head are dropped. The others are scaled when the row is normalised.
 struct DropoutRule {
   uint64_t seed;
   uint32_t drop_below;  // 0: none
@@ -61,7 +61,7 @@ struct DropoutRule {
     return philox({{static_cast<uint32_t>(quad), static_cast<uint32_t>(position), head, sequence}},
                   seed);
   }
-  // Of keys `key` and key + 1, the first of them even.
+  // For keys `key` and key + 1; `key` is even.
   __device__ void apply_to_pair(int position, int key, float& first, float& second) const {
     const PhiloxWords random = words(position, key / 4);
     const bool is_high = key % 4 != 0;

@@ -1,22 +1,21 @@
-// Rows of a KV cache on the device: scales, codes, and vectors of elements in any format. Every
-// operation rounds as on the CPU, so that both give the same bits.
+// Scales and codes of a KV cache on the device, in every format. Every operation rounds as on the
+// CPU, so that both give the same bits.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "kernels/kv/params.h"
-#include "kernels/kv/plan.h"
 #include "tile/reduce.cuh"
 #include "tile/vec.cuh"
 
-namespace tessera::kernels {
+namespace tessera::kernels::kv {
 
-// What code * scale + low makes of a code.
+// An element is code * scale + low.
 struct KvScale {
   float scale = 1.0f;
   float low = 0.0f;
 };
 
-// The least and the greatest of some values. Both are NaN if one of the values is.
+// The smallest and the largest of some values. Both are NaN if any value is.
 struct KvRange {
   float low = __builtin_huge_valf();
   float high = -__builtin_huge_valf();
@@ -25,7 +24,7 @@ struct KvRange {
     low = tile::Min::apply(low, value);
     high = tile::Max::apply(high, value);
   }
-  // Over 2^log_lanes neighbouring lanes; every lane of the warp takes part.
+  // Over 2^log_lanes neighbouring lanes; called by every lane of the warp.
   __device__ void fold(int log_lanes) {
     for (int lane = (1 << log_lanes) / 2; lane > 0; lane /= 2) {
       low = tile::Min::apply(low, __shfl_xor_sync(0xffffffffu, low, lane));
@@ -39,38 +38,35 @@ inline constexpr float kLargestF16 = 65504.0f;
 __device__ inline float round_to_f16(float value) {
   return tile::to_float(tile::from_float<F16>(value));
 }
-// What a float becomes in f16, as a float: finite, and never 0.
+// A scale rounded to f16, as a float: finite and never 0.
 __device__ inline float stored_scale(float scale) {
   const float rounded = round_to_f16(fminf(scale, kLargestF16));
   return rounded > 0.0f ? rounded : 1.0f;
 }
-// Adding 0 makes a 0 of -0: which of the two came first must not show.
+// Adding 0 turns -0 into 0, so that the order of equal zeros does not matter.
 __device__ inline float stored_low(float low) {
   return __fadd_rn(round_to_f16(fminf(fmaxf(low, -kLargestF16), kLargestF16)), 0.0f);
 }
 
-// Of a row, or of a column of 32 rows. If one of its values is not finite, scale and low are NaN:
-// codes have no value for it, and so everything read back is NaN instead of plausible numbers.
-__device__ inline KvScale find_scale(KvRange range, KvFormat format) {
-  if (range.low > range.high) range = {0.0f, 0.0f};  // there are no values
+// The scale of a row, or of a column of 32 rows, for codes of the given type. If a value is not
+// finite, scale and low are NaN: codes cannot express it, so everything read back is NaN rather
+// than plausible numbers.
+__device__ inline KvScale find_scale(KvRange range, DType codes) {
+  if (range.low > range.high) range = {0.0f, 0.0f};  // no values
   const float taint = __fmaf_rn(range.low, 0.0f, __fmul_rn(range.high, 0.0f));
   if (taint != taint) return {taint, taint};
-  if (format == KvFormat::int8) {
+  if (codes == DType::i8) {
     return {stored_scale(__fdiv_rn(fmaxf(range.high, -range.low), quant_max(DType::i8))), 0.0f};
   }
   const float low = stored_low(range.low);
-  const float steps = format == KvFormat::uint8 ? 255.0f : 15.0f;
+  const float steps = codes == DType::u8 ? 255.0f : 15.0f;
   return {stored_scale(__fdiv_rn(__fsub_rn(range.high, low), steps)), low};
-}
-
-constexpr bool has_row_scales(KvFormat format) {
-  return format == KvFormat::int8 || format == KvFormat::uint8 || format == KvFormat::int4;
 }
 
 __device__ inline F16* row_scale_at(const KvPool& pool, int64_t page, int64_t row, int64_t head) {
   return static_cast<F16*>(pool.scales) + pool.scale_element(page, row, head);
 }
-// What find_scale gave has the bits of an f16 already.
+// Exact: find_scale has rounded both to f16 already.
 __device__ inline void store_scale(F16* at, const KvScale& scale, bool has_low) {
   at[0] = tile::from_float<F16>(scale.scale);
   if (has_low) at[1] = tile::from_float<F16>(scale.low);
@@ -78,7 +74,7 @@ __device__ inline void store_scale(F16* at, const KvScale& scale, bool has_low) 
 __device__ inline KvScale load_scale(const F16* at, bool has_low) {
   return {tile::to_float(at[0]), has_low ? tile::to_float(at[1]) : 0.0f};
 }
-__device__ inline float fp8_scale(const KvPool& pool, int64_t head) {
+__device__ inline float head_scale(const KvPool& pool, int64_t head) {
   if (pool.scales == nullptr) return 1.0f;
   return static_cast<const float*>(pool.scales)[pool.scale_element(0, 0, head)];
 }
@@ -91,13 +87,13 @@ __device__ inline int unsigned_code(float x, const KvScale& s, int highest) {
   return min(max(__float2int_rn(__fdiv_rn(__fsub_rn(x, s.low), s.scale)), 0), highest);
 }
 
-// Where the codes of a row, `offset` elements from a pool's first, start. Of i4 it is even.
+// The address of the codes `offset` elements after a pool's first; `offset` is even for i4.
 template <class Code>
 __device__ Code* codes_at(void* data, int64_t offset) {
   return static_cast<Code*>(data) + (dtype_of<Code> == DType::i4 ? offset / 2 : offset);
 }
 
-// kKvVec elements, or the first `count` of them one by one.
+// kKvVec elements at once, or the first `count` of them one by one.
 template <bool kIsVectorized, class T, int N>
 __device__ void store_elements(const tile::Vec<T, N>& vec, T* to, int count) {
   if constexpr (kIsVectorized) {
@@ -115,7 +111,7 @@ __device__ tile::Vec<T, N> load_elements(const T* from, int count) {
   }
 }
 
-// FP8 from x / scale; what is not finite becomes NaN.
+// FP8 codes of x / scale; values that are not finite become NaN.
 template <class Code, bool kIsVectorized>
 __device__ void store_fp8(const float (&x)[kKvVec], const KvScale& s, Code* to, int count) {
   float scaled[kKvVec];
@@ -126,7 +122,7 @@ __device__ void store_fp8(const float (&x)[kKvVec], const KvScale& s, Code* to, 
   store_elements<kIsVectorized>(tile::Vec<Code, kKvVec>::from_floats(scaled), to, count);
 }
 
-// Two codes a byte. Where a row ends within a byte, the other half is left alone.
+// Two codes per byte. If a row ends within a byte, the other half is left unchanged.
 template <bool kIsVectorized>
 __device__ void store_nibbles(const float (&x)[kKvVec], const KvScale& s, I4x2* to, int count) {
   tile::Vec<I4x2, kKvVec / 2> codes;
@@ -138,7 +134,7 @@ __device__ void store_nibbles(const float (&x)[kKvVec], const KvScale& s, I4x2* 
   store_elements<kIsVectorized>(codes, to, count / 2);
   if constexpr (!kIsVectorized) {
     TESSERA_UNROLL
-    for (int i = 0; i < kKvVec; i += 2) {  // the index stays a constant, and x in registers
+    for (int i = 0; i < kKvVec; i += 2) {  // a constant index keeps x in registers
       if (i + 1 != count) continue;
       const int other = to[i / 2].bits & 0xf0;
       to[i / 2].bits = static_cast<uint8_t>(other | (codes.values[i / 2].bits & 15));
@@ -146,8 +142,8 @@ __device__ void store_nibbles(const float (&x)[kKvVec], const KvScale& s, I4x2* 
   }
 }
 
-// Writes elements of a row `offset` from the pool's first: `bits` where they are stored as they
-// are, else the codes of `x`, their values. Columns that share a scale are written elsewhere.
+// Stores elements of a row, `offset` elements after the pool's first: `bits` for plain pages,
+// otherwise the codes of their values `x`. Keys with scales by column are stored elsewhere.
 template <bool kIsVectorized, class T>
 __device__ void store_codes(const KvPool& pool, int64_t offset, const tile::Vec<T, kKvVec>& bits,
                             const float (&x)[kKvVec], const KvScale& s, int count) {
@@ -187,7 +183,7 @@ __device__ void load_values(void* data, int64_t offset, int count, float (&x)[kK
   load_elements<kIsVectorized, kKvVec, Code>(codes_at<Code>(data, offset), count).to_floats(x);
 }
 
-// The elements of a row `offset` from a pool's first as they are stored: codes as numbers.
+// Loads elements of a row, `offset` elements after a pool's first: codes as numbers, unscaled.
 template <bool kIsVectorized>
 __device__ void load_codes(void* data, DType dtype, int64_t offset, int count, float (&x)[kKvVec]) {
   switch (dtype) {
@@ -209,4 +205,4 @@ __device__ void load_codes(void* data, DType dtype, int64_t offset, int count, f
   }
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::kv

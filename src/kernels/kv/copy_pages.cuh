@@ -1,19 +1,18 @@
-// Copies of whole pages of a KV cache, with their scales.
+// Copies whole pages of a KV cache, with their scales.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>
 
-#include "kernels/kv/launch.h"
-#include "kernels/kv/plan.h"
+#include "kernels/kv/params.h"
 #include "kernels/launch.h"
 #include "tile/arch.cuh"
 #include "tile/vec.cuh"
 
-namespace tessera::kernels {
+namespace tessera::kernels::kv {
 
-// Part `part` of a page: kCopyUnits units a thread, a block's width apart, all loads before the
-// stores.
+// Copies part `part` of a page: kCopyUnits units per thread, a block's width apart, all loads
+// before the stores.
 template <class Unit>
 __device__ void copy_part(const PageWalk& walk, int64_t source, int64_t target, uint32_t part) {
   const auto* from = reinterpret_cast<const Unit*>(walk.data + source * walk.page_stride);
@@ -33,19 +32,18 @@ __device__ void copy_part(const PageWalk& walk, int64_t source, int64_t target, 
   }
 }
 
-// Pages to pages.
+// Copies pages to pages.
 //
 //   pages[targets[i]] = pages[sources[i]]      of every pool: keys, values, their scales
 //
-// Work      A block takes kCopyThreads * kCopyUnits units of one page of one pool, blockIdx.y being
-//           the copy. A unit is as
-//           wide as addresses and strides allow, 16 bytes at best; a page whose rows lie side by
-//           side, heads first or rows first, is one run of them.
-// Pipeline  A thread's loads are in flight together; many blocks on an SM overlap.
-// Output    Bit for bit. A copy from or to a page that does not exist is passed over.
-// Cost      Each byte read once and written once. With 16-byte units bandwidth is the limit; the
-//           aim is 80 % of it. docs/kernels/kv.md
-// Needs     no target that is also a source, and none twice.
+// Work      grid = (blocks per page, copies). A block copies kCopyThreads * kCopyUnits units of one
+//           page of one pool. A unit is as wide as addresses and strides allow, at most 16 bytes; a
+//           contiguous page, heads first or rows first, is one run of units.
+// Pipeline  A thread's loads are in flight together; several blocks per SM overlap.
+// Output    The same bytes. A copy from or to a page that does not exist is skipped.
+// Cost      Reads and writes each byte once. With 16-byte units bandwidth is the limit; the aim is
+//           80 % of it. docs/kernels/kv.md
+// Needs     no target that is also a source, and no target twice.
 template <class Arch>
 __global__ void __launch_bounds__(kCopyThreads, 3)
     kv_copy_pages_kernel(const __grid_constant__ KvCopyPagesParams p) {
@@ -69,7 +67,7 @@ __global__ void __launch_bounds__(kCopyThreads, 3)
 }
 
 template <class Arch>
-void launch_kv_copy_pages(const KvCopyPagesArgs& args, const Context& ctx) {
+void launch_copy_pages(const KvCopyPagesArgs& args, const Context& ctx) {
   KvCopyPagesParams p{.sources = args.sources.as<const int32_t>(),
                       .targets = args.targets.as<const int32_t>(),
                       .count = args.sources.num_elements(),
@@ -89,4 +87,4 @@ void launch_kv_copy_pages(const KvCopyPagesArgs& args, const Context& ctx) {
          p, ctx);
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::kv

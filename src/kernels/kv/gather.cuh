@@ -1,31 +1,30 @@
-// A KV cache read back: pages of any format to contiguous rows of floats.
+// Reads a KV cache back: pages of any format to contiguous rows of floats.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/kv/codes.cuh"
-#include "kernels/kv/launch.h"
 #include "kernels/launch.h"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 #include "tile/reduce.cuh"
 
-namespace tessera::kernels {
+namespace tessera::kernels::kv {
 
 inline constexpr int kGatherThreads = 256;
-inline constexpr int kGatherBlocksOfSm = 4;     // registers for no more
+inline constexpr int kGatherBlocksOfSm = 4;     // what registers allow
 inline constexpr int64_t kGatherBlocks = 1056;  // twice what an H200 holds at once
 
 // An item of work: up to 2^log_item_tokens neighbouring tokens of one sequence.
 struct GatherItem {
-  int64_t sequence = -1;  // negative: there is no such item
+  int64_t sequence = -1;  // negative: no such item
   int first_token = 0;
   int num_tokens = 0;
 };
 
-// Finds items by number in lengths that only the device knows, 32 sequences at a time. Numbers must
-// not fall, and the whole warp asks for the same one.
+// Finds items by number, from lengths that only the device knows, 32 sequences at a time. Numbers
+// must not decrease, and all lanes of a warp ask for the same one.
 class GatherItems {
  public:
   __device__ explicit GatherItems(const KvGatherParams& p) : p_(p) {}
@@ -36,7 +35,7 @@ class GatherItems {
       const int length = length_of(window_ + lane);
       const int item_tokens = 1 << p_.log_item_tokens;
       const int64_t items = (int64_t{length} + item_tokens - 1) >> p_.log_item_tokens;
-      int64_t end = items;  // of this sequence's items, among the window's
+      int64_t end = items;  // items of the window up to and including this sequence
       for (int apart = 1; apart < tile::kWarpSize; apart *= 2) {
         const int64_t below = __shfl_up_sync(0xffffffffu, end, apart);
         if (lane >= apart) end += below;
@@ -56,7 +55,7 @@ class GatherItems {
   }
 
  private:
-  // No more tokens than have pages or rows to go to.
+  // At most the tokens that have pages and rows.
   __device__ int length_of(int64_t sequence) const {
     if (sequence >= p_.batch) return 0;
     return max(min(p_.seq_lens[sequence], p_.most_tokens), 0);
@@ -67,14 +66,15 @@ class GatherItems {
   int64_t before_ = 0;  // items of the sequences before it
 };
 
-// One head of a token's keys, or values: where it lies, and what its codes are worth.
+// One head of a token's keys or values: its address and scales.
 struct GatherRow {
-  void* data = nullptr;  // of the pool; null: the row is nowhere
+  void* data = nullptr;  // of the pool; null: no such row
   const void* scales = nullptr;
-  int64_t offset = 0;  // of the row's first element in the pool
+  int64_t offset = 0;  // of the row's first element
   int64_t column_stride = 0;
   DType dtype = DType::f32;
-  KvFormat format = KvFormat::plain;
+  KvScales scale_kind = KvScales::none;
+  bool has_low = false;
   bool has_column_vectors = false;
 
   GatherRow() = default;
@@ -83,27 +83,28 @@ struct GatherRow {
         offset(pool.element(page, row, head)),
         column_stride(pool.scale_column_stride),
         dtype(pool.dtype),
-        format(pool.format),
+        scale_kind(pool.scale_kind),
+        has_low(pool.has_low),
         has_column_vectors(pool.has_column_vectors) {
-    const bool is_by_column = format == KvFormat::int4_columns;
+    const bool is_by_column = scale_kind == KvScales::column;
     const int64_t at = pool.scale_element(page, is_by_column ? row / kKvGroup : row, head);
     if (pool.scales == nullptr) return;
     scales = static_cast<const char*>(pool.scales) +
-             at * static_cast<int64_t>(format == KvFormat::fp8 ? sizeof(float) : sizeof(F16));
+             at * static_cast<int64_t>(scale_kind == KvScales::head ? sizeof(float) : sizeof(F16));
   }
 
-  // Of the whole row, where columns do not have their own.
+  // The scale of the whole row, unless scales are by column.
   __device__ KvScale load_row_scale() const {
-    if (format == KvFormat::fp8) {
+    if (scale_kind == KvScales::head) {
       return {scales == nullptr ? 1.0f : *static_cast<const float*>(scales), 0.0f};
     }
-    return load_scale(static_cast<const F16*>(scales), format != KvFormat::int8);
+    return load_scale(static_cast<const F16*>(scales), has_low);
   }
 };
 
 __device__ inline GatherRow find_row(const KvGatherParams& p, int64_t sequence, int token,
                                      int64_t head, bool is_k) {
-  if (is_k && p.k_pages.format == KvFormat::int4_columns &&
+  if (is_k && p.k_pages.scale_kind == KvScales::column &&
       token / kKvGroup == (p.seq_lens[sequence] - 1) / kKvGroup) {
     const int64_t tail = p.tails[sequence];
     if (tail < 0 || tail >= p.num_tails) return {};
@@ -116,7 +117,7 @@ __device__ inline GatherRow find_row(const KvGatherParams& p, int64_t sequence, 
   return is_k ? GatherRow(p.k_pages, page, row, head) : GatherRow(p.v_pages, page, row, head);
 }
 
-// Scale and low, in turn, of the columns of kKvVec elements from `element` on.
+// Scale and low, alternating, of kKvVec columns from `element` on.
 __device__ inline tile::Vec<F16, 2 * kKvVec> load_column_scales(const GatherRow& at, int element,
                                                                 int count) {
   using Pairs = tile::Vec<F16, 2 * kKvVec>;
@@ -132,12 +133,12 @@ __device__ inline tile::Vec<F16, 2 * kKvVec> load_column_scales(const GatherRow&
   return pairs;
 }
 
-// kKvVec elements from `element` on, as numbers: product and sum are each rounded.
+// kKvVec elements from `element` on, dequantised; product and sum are each rounded.
 template <bool kIsVectorized>
 __device__ void load_numbers(const GatherRow& at, int element, int count, float (&x)[kKvVec]) {
   load_codes<kIsVectorized>(at.data, at.dtype, at.offset + element, count, x);
-  if (at.format == KvFormat::plain) return;
-  if (at.format == KvFormat::int4_columns) {
+  if (at.scale_kind == KvScales::none) return;
+  if (at.scale_kind == KvScales::column) {
     const auto pairs = load_column_scales(at, element, count);
     TESSERA_UNROLL
     for (int i = 0; i < kKvVec; ++i) {
@@ -151,19 +152,19 @@ __device__ void load_numbers(const GatherRow& at, int element, int count, float 
   for (int i = 0; i < kKvVec; ++i) x[i] = __fadd_rn(__fmul_rn(x[i], s.scale), s.low);
 }
 
-// Pages to rows.
+// Copies pages to rows.
 //
 //   k[starts[s] + t], v[starts[s] + t] = code * scale + low      for t < seq_lens[s]
 //
 // Work      An item is a few tokens of one sequence; a block takes every gridDim.x-th. Lengths are
-//           read here, so the grid follows from shapes alone and a captured graph stays good.
-//           2^log_lanes lanes share a row, one head of k or of v of a token, 8 elements each.
-// Pipeline  None beyond what many warps give: page number, codes, store.
+//           read on the device, so the grid depends on shapes alone and a captured graph stays
+//           valid. 2^log_lanes lanes share a row, one head of k or v of a token, 8 elements each.
+// Pipeline  None: page number, codes, store. Many warps hide the latency.
 // Output    Each row is written by one group of lanes. Pages, tails and rows out of range are
-//           passed over.
-// Cost      Reads codes and scales, writes 2 or 4 bytes an element. Bandwidth is the limit.
+//           skipped.
+// Cost      Reads codes and scales, writes 2 or 4 bytes per element. Bandwidth is the limit.
 //           docs/kernels/kv.md
-// Needs     kIsVectorized: can_gather_vectors.
+// Needs     can_gather_vectors if kIsVectorized.
 template <class Arch, class T, bool kIsVectorized>
 __global__ void __launch_bounds__(kGatherThreads, kGatherBlocksOfSm)
     kv_gather_kernel(const __grid_constant__ KvGatherParams p) {
@@ -223,7 +224,7 @@ inline KvGatherParams make_gather_params(const KvGatherArgs& args) {
                    .log_item_tokens = num_heads <= (1 << 20) ? 3 : 0,
                    .head_dim = static_cast<int>(args.k.size(2)),
                    .log_lanes = count_log_lanes(args.k.size(2))};
-  if (p.k_pages.format == KvFormat::int4_columns) {
+  if (p.k_pages.scale_kind == KvScales::column) {
     p.k_tail = make_pool(kv.k_tail, {});
     p.tails = kv.tails.as<const int32_t>();
     p.num_tails = kv.k_tail.size(0);
@@ -232,10 +233,10 @@ inline KvGatherParams make_gather_params(const KvGatherArgs& args) {
 }
 
 template <class Arch, class T>
-void launch_kv_gather(const KvGatherArgs& args, const Context& ctx) {
+void launch_gather(const KvGatherArgs& args, const Context& ctx) {
   const KvGatherParams p = make_gather_params(args);
   if (p.batch == 0 || p.k.num_heads == 0 || p.num_rows == 0) return;
-  // Whole items, and one more for each sequence that ends within its last.
+  // Full items, and one partial item per sequence.
   const int64_t most_items = (p.num_rows >> p.log_item_tokens) + p.batch;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(std::min(kGatherBlocks, most_items))),
                           .block = dim3(kGatherThreads),
@@ -245,4 +246,4 @@ void launch_kv_gather(const KvGatherArgs& args, const Context& ctx) {
   });
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::kv

@@ -1,5 +1,5 @@
-// The KV cache family's tables, one per operation and library. A build without CUDA, or without
-// Hopper, links empty tables in their place (rows_none.cpp, rows_sm90_none.cpp).
+// The KV cache family's tables, one per operation and library. A build without CUDA links empty
+// tables in their place (src/kernels/rows_none.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -23,10 +23,10 @@ const KvCacheRows& kv_cache_rows_sm90();
 
 namespace tessera {
 
-// The types of pages are told apart inside the kernels, so that keys and values may differ.
+// The kernels distinguish the types of pages themselves, so that keys and values may differ.
 inline RowKey key_of(const KvAppendArgs& args) { return {args.k.dtype, args.k.dtype}; }
 inline RowKey key_of(const KvGatherArgs& args) { return {args.k.dtype, args.k.dtype}; }
-// Bytes are copied, whatever they stand for.
+// Bytes are copied, whatever their type.
 inline RowKey key_of(const KvCopyPagesArgs&) { return {DType::u8, DType::u8}; }
 
 }  // namespace tessera

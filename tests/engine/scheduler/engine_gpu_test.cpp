@@ -34,12 +34,12 @@ nlohmann::json read_oracle() {
   return nlohmann::json::parse(file);
 }
 
-EngineOptions options_of(Device device, DType dtype, KvType kv_type) {
+EngineOptions options_of(Device device, DType dtype, KvFormat kv_type) {
   EngineOptions options;
   options.device = device;
   options.dtype = dtype;
   options.kv_type = kv_type;
-  options.page_size = kv_type == KvType::int4 ? 32 : 16;
+  options.page_size = kv_type == KvFormat::int4 ? 32 : 16;
   options.max_context = 512;
   options.max_batch = 8;
   options.max_step_tokens = 64;
@@ -52,7 +52,7 @@ class EngineOnGpu : public GpuTest {};
 TEST_F(EngineOnGpu, GivesTheReferencesGreedyTokensInF32) {
   const nlohmann::json oracle = read_oracle();
   const std::unique_ptr<Engine> engine =
-      Engine::load(bundled_model(), options_of(cuda_device(), DType::f32, KvType::plain));
+      Engine::load(bundled_model(), options_of(cuda_device(), DType::f32, KvFormat::plain));
   EXPECT_EQ(engine->device(), cuda_device());
   std::vector<RequestId> ids;
   for (size_t i = 0; i < oracle["prompts"].size(); ++i) {
@@ -72,7 +72,7 @@ TEST_F(EngineOnGpu, GivesTheReferencesGreedyTokensInF32) {
 }
 
 // Prompt logprobs of a text that the model wrote itself, computed in chunks of 64.
-std::vector<float> logprobs_on(Device device, DType dtype, KvType kv_type) {
+std::vector<float> logprobs_on(Device device, DType dtype, KvFormat kv_type) {
   const nlohmann::json oracle = read_oracle();
   Request request;
   for (size_t i = 0; request.prompt.size() < 300; i = (i + 1) % oracle["greedy"].size()) {
@@ -93,7 +93,8 @@ double mean_of(const std::vector<float>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-class TypesOnGpu : public GpuTest, public ::testing::WithParamInterface<std::tuple<DType, KvType>> {
+class TypesOnGpu : public GpuTest,
+                   public ::testing::WithParamInterface<std::tuple<DType, KvFormat>> {
  protected:
   // Plain caches in f32 and bf16 must run; the others only if there are kernels for them.
   void SetUp() override {
@@ -102,9 +103,9 @@ class TypesOnGpu : public GpuTest, public ::testing::WithParamInterface<std::tup
     const auto [dtype, kv_type] = GetParam();
     const std::string missing = model::find_missing_operation(
         model::load_config(bundled_model()), {.dtype = dtype, .device = cuda_device()}, kv_type,
-        kv_type == KvType::int4 ? 32 : 16);
+        kv_type == KvFormat::int4 ? 32 : 16);
     if (missing.empty()) return;
-    if (kv_type == KvType::plain) FAIL() << "no kernel for " << missing;
+    if (kv_type == KvFormat::plain) FAIL() << "no kernel for " << missing;
     GTEST_SKIP() << "no kernel for " << missing;
   }
 };
@@ -116,7 +117,7 @@ TEST_P(TypesOnGpu, ScoreATextAsTheCpuDoes) {
   const std::vector<float> want = logprobs_on(cpu_device(), dtype, kv_type);
   const std::vector<float> got = logprobs_on(cuda_device(), dtype, kv_type);
   ASSERT_EQ(got.size(), want.size());
-  const bool is_exact = dtype == DType::f32 && kv_type == KvType::plain;
+  const bool is_exact = dtype == DType::f32 && kv_type == KvFormat::plain;
   EXPECT_NEAR(mean_of(got), mean_of(want), is_exact ? 1e-4 : 2e-2);
   RecordProperty("difference", std::to_string(mean_of(got) - mean_of(want)));
 }
@@ -127,7 +128,7 @@ TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
       expect_alike_in_any_schedule({.kv_type = kv_type,
                                     .dtype = dtype,
                                     .device = cuda_device(),
-                                    .page_sizes = {kv_type == KvType::int4 ? 32 : 16},
+                                    .page_sizes = {kv_type == KvFormat::int4 ? 32 : 16},
                                     .num_schedules = 8});
   EXPECT_GT(counts.num_preemptions, 0);
   EXPECT_GT(counts.num_replayed_tokens, 0);
@@ -135,7 +136,7 @@ TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
 
 INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,
                          ::testing::Combine(::testing::Values(DType::bf16, DType::f32),
-                                            ::testing::ValuesIn(kAllKvTypes)),
+                                            ::testing::ValuesIn(kAllKvFormats)),
                          [](const auto& test) {
                            return std::string(name(std::get<0>(test.param))) + "_" +
                                   std::string(name(std::get<1>(test.param)));
@@ -143,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,
 
 TEST_F(EngineOnGpu, IsWhatAutoChoosesAndTypesWithoutKernelsAreNot) {
   const model::ModelConfig config = model::load_config(bundled_model());
-  EngineOptions options = options_of(cuda_device(), DType::bf16, KvType::plain);
+  EngineOptions options = options_of(cuda_device(), DType::bf16, KvFormat::plain);
   EXPECT_EQ(engine::choose_device(config, options).device, cuda_device());
   options.weights = WeightFormat::int8;  // products with int8 weights are the CPU's so far
   EXPECT_EQ(engine::choose_device(config, options).device, cpu_device());

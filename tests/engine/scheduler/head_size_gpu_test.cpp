@@ -17,7 +17,7 @@ namespace {
 using namespace tessera::testing;
 
 // One prompt of several chunks, then greedy tokens.
-Outcome run_on(Device device, int64_t head_dim, DType dtype, KvType kv_type) {
+Outcome run_on(Device device, int64_t head_dim, DType dtype, KvFormat kv_type) {
   EngineOptions options = tiny_options();
   options.device = device;
   options.dtype = dtype;
@@ -58,13 +58,13 @@ class HeadSizesOnGpu : public GpuTest,
 TEST_P(HeadSizesOnGpu, AnswerAsOnTheCpuInEveryCache) {
   const auto [head_dim, dtype] = GetParam();
   int64_t num_tokens = 0, num_right = 0;
-  for (const KvType kv_type : kAllKvTypes) {
+  for (const KvFormat kv_type : kAllKvFormats) {
     SCOPED_TRACE(std::string(name(kv_type)));
     const Outcome want = run_on(cpu_device(), head_dim, dtype, kv_type);
     const Outcome got = run_on(cuda_device(), head_dim, dtype, kv_type);
     ASSERT_EQ(got.prompt_logprobs.size(), want.prompt_logprobs.size());
     ASSERT_EQ(got.tokens.size(), want.tokens.size());
-    const bool is_exact = dtype == DType::f32 && kv_type == KvType::plain;
+    const bool is_exact = dtype == DType::f32 && kv_type == KvFormat::plain;
     EXPECT_LT(mean_difference(got.prompt_logprobs, want.prompt_logprobs), is_exact ? 1e-3 : 0.1);
     num_tokens += std::ssize(want.tokens);
     num_right += num_alike(got, want);

@@ -11,12 +11,12 @@ namespace {
 
 using namespace tessera::testing;
 
-class InvarianceOf : public ::testing::TestWithParam<KvType> {};
+class InvarianceOf : public ::testing::TestWithParam<KvFormat> {};
 
 // With a quantised cache, attention rounds differently for a generated token and for the same token
 // in a prompt. The test passes only if no schedule confuses the two.
 TEST_P(InvarianceOf, ARequestIsAnsweredAlikeInAnyScheduleWithAnyMemory) {
-  const bool has_large_pages = GetParam() == KvType::int4;
+  const bool has_large_pages = GetParam() == KvFormat::int4;
   ScheduleCase schedules{.kv_type = GetParam()};
   if (has_large_pages) schedules.page_sizes = {32};
   const ScheduleCounts counts = expect_alike_in_any_schedule(schedules);
@@ -26,7 +26,7 @@ TEST_P(InvarianceOf, ARequestIsAnsweredAlikeInAnyScheduleWithAnyMemory) {
   EXPECT_GT(counts.num_steps, 1000);
 }
 
-INSTANTIATE_TEST_SUITE_P(KvTypes, InvarianceOf, ::testing::ValuesIn(kAllKvTypes),
+INSTANTIATE_TEST_SUITE_P(KvTypes, InvarianceOf, ::testing::ValuesIn(kAllKvFormats),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 TEST(Invariance, AFullyCachedPromptStillComputesItsLastToken) {

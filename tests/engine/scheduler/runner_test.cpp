@@ -81,7 +81,7 @@ TEST(Runner, CopiesPagesBeforeTheModelReadsThem) {
 
 TEST(Runner, CopiesTailsForForkedSequences) {
   EngineOptions options = tiny_options();
-  options.kv_type = KvType::int4;
+  options.kv_type = KvFormat::int4;
   options.page_size = 32;
   options.kv_bytes = int64_t{1} << 22;
   const auto runner = make_runner(options);

@@ -79,7 +79,7 @@ TEST(Scheduler, SiblingsCopyASharedPageBeforeTheyWriteIt) {
 
 TEST(Scheduler, AForkAsksForACopyOfTheTail) {
   EngineOptions options = tiny_options();
-  options.kv_type = KvType::int4;
+  options.kv_type = KvFormat::int4;
   options.page_size = 32;
   ModelFree parts(options);
   Request request = counting_request(6);

@@ -10,7 +10,7 @@
 namespace tessera::testing {
 
 struct ScheduleCase {
-  KvType kv_type = KvType::plain;
+  KvFormat kv_type = KvFormat::plain;
   DType dtype = DType::f32;
   Device device = {};
   std::vector<int64_t> page_sizes = {1, 4, 16};

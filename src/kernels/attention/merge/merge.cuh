@@ -1,21 +1,20 @@
-// Attention over parts of the keys folded into one result.
+// Attention over parts of the keys, folded into one result: the kernel and its launcher.
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/attention/merge/launch.h"
 #include "kernels/attention/merge/params.h"
-#include "kernels/attention/online_softmax.cuh"
+#include "kernels/attention/softmax.cuh"
 #include "kernels/launch.h"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 #include "tile/reduce.cuh"
 #include "tile/vec.cuh"
 
-namespace tessera::kernels {
+namespace tessera::kernels::merge {
 
-inline constexpr int kMergeWarps = 8;   // of a block
-inline constexpr int kMergeBytes = 8;   // a lane's access, where rows allow it
-inline constexpr int kMergeAtOnce = 8;  // parts on their way
+inline constexpr int kMergeWarps = 8;   // per block
+inline constexpr int kMergeBytes = 8;   // access of a lane, if rows are aligned
+inline constexpr int kMergeAtOnce = 8;  // parts in flight
 
 // One query and head.
 struct MergeRow {
@@ -35,13 +34,13 @@ struct MergeRow {
   }
 };
 
-// The logarithms of up to 32 parts, one a lane; -inf beyond the last.
+// The lse of up to 32 parts, one per lane; -inf after the last.
 __device__ __forceinline__ float lse_of_lane(const MergeParams& p, const float* lses, int first) {
   const int n = first + static_cast<int>(threadIdx.x) % 32;
   return n < p.num_parts ? lses[n * p.part_lse_stride] : -INFINITY;
 }
 
-// The largest logarithm, and the sum of exponentials relative to it. NaN of any part stays.
+// The largest lse, and the sum of exponentials relative to it. A NaN of any part propagates.
 __device__ __forceinline__ SoftmaxRow sum_of_parts(const MergeParams& p, const float* lses) {
   SoftmaxRow total;
   for (int first = 0; first < p.num_parts; first += 32) {
@@ -50,18 +49,18 @@ __device__ __forceinline__ SoftmaxRow sum_of_parts(const MergeParams& p, const f
   }
   for (int first = 0; first < p.num_parts; first += 32) {
     const float mine = lse_of_lane(p, lses, first);
-    total.sum += tile::warp_reduce<tile::Sum>(exp2_approx((mine - total.finite_max()) * kLog2e));
+    total.sum += tile::warp_reduce<tile::Sum>(state_factor(mine, total));
   }
   return total;
 }
 
-// kVec columns from `column` on, of all parts in order. All lanes of a warp take part.
+// Adds kVec columns from `column` on over all parts, in order. Called by all lanes of a warp.
 template <class T, int kVec>
 __device__ __forceinline__ void fold_columns(const MergeParams& p, const float* lses,
                                              const T* parts, int column, const SoftmaxRow& total,
                                              float (&sums)[kVec]) {
   for (int first = 0; first < p.num_parts; first += 32) {
-    const float mine = exp2_approx((lse_of_lane(p, lses, first) - total.finite_max()) * kLog2e);
+    const float mine = state_factor(lse_of_lane(p, lses, first), total);
     const int count = min(32, p.num_parts - first);
     const T* from = parts + first * p.part_stride + min(column, p.d - kVec);
     for (int n = 0; n < count; n += kMergeAtOnce) {
@@ -73,7 +72,7 @@ __device__ __forceinline__ void fold_columns(const MergeParams& p, const float* 
       TESSERA_UNROLL
       for (int j = 0; j < kMergeAtOnce; ++j) {
         const float weight = __shfl_sync(~0u, mine, (n + j) % 32);
-        if (n + j >= count || weight == 0.0f) continue;  // what weighs nothing may hold anything
+        if (n + j >= count || weight == 0.0f) continue;  // a part without weight may be NaN
         float values[kVec];
         rows[j].to_floats(values);
         TESSERA_UNROLL
@@ -83,17 +82,17 @@ __device__ __forceinline__ void fold_columns(const MergeParams& p, const float* 
   }
 }
 
-// One result from those over parts of the keys.
+// One result from results over parts of the keys.
 //
 //   lse = log(sum exp(part_lses[n])),   out = sum exp(part_lses[n] - lse) * parts[n]
 //
 // Work      A warp takes a row: one query and head. Its lanes hold the weights of up to 32 parts
-//           and hand them around; each has kVec columns at a time.
-// Pipeline  Eight parts on their way at once; other warps of the SM fill the gaps.
-// Output    Parts are added in order: bits depend on the parts alone.
-// Cost      Each part read once. The parts of decoding come from L2, where they have just been
-//           written. docs/kernels/decode.md
-// Needs     with kVec above 1, rows aligned to kMergeBytes.
+//           and broadcast them in turn; each lane has kVec columns at a time.
+// Pipeline  Eight parts in flight per lane; other warps of the SM hide the rest of the latency.
+// Output    Parts are added in order: the result depends on the parts alone.
+// Cost      Reads each part once. In decoding they have just been written and are still in L2.
+//           docs/kernels/decode.md
+// Needs     rows aligned to kMergeBytes if kVec is above 1.
 template <class Arch, class T, int kVec>
 __global__ void __launch_bounds__(kMergeWarps * 32)
     attention_merge_kernel(const __grid_constant__ MergeParams p) {
@@ -123,7 +122,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 template <class Arch, class T>
-void launch_attention_merge(const MergeAttentionArgs& args, const Context& ctx) {
+void launch_merge(const MergeAttentionArgs& args, const Context& ctx) {
   if (args.out.num_elements() == 0) return;
   const MergeParams p = merge_params(args);
   constexpr int kWide = kMergeBytes / static_cast<int>(sizeof(T));
@@ -138,4 +137,4 @@ void launch_attention_merge(const MergeAttentionArgs& args, const Context& ctx) 
   });
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::merge

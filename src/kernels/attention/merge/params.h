@@ -1,18 +1,19 @@
-// What the merging kernel reads, from the public arguments.
+// What the merge kernel reads, made from the public arguments, and its launcher.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include "kernels/attention/params.h"
 #include "kernels/divisor.h"
+#include "tessera/core/context.h"
 
-namespace tessera::kernels {
+namespace tessera::kernels::merge {
 
 struct MergeParams {
   const void* parts;
   const float* part_lses;
   void* out;
-  float* lse;           // null: not asked for
-  int64_t part_stride;  // from part to part, in elements
+  float* lse;           // null: not wanted
+  int64_t part_stride;  // in elements, like all strides
   int64_t part_lse_stride;
   RowStrides parts_strides;
   RowStrides part_lses_strides;
@@ -29,7 +30,7 @@ inline int64_t num_rows(const MergeAttentionArgs& args) {
   return args.out.num_elements() / args.out.size(-1);
 }
 
-// A stride along an axis of one is never walked.
+// The stride of an axis of one does not matter.
 inline bool has_aligned_rows(const TensorView& t, int64_t bytes) {
   const int64_t element = bit_width(t.dtype) / 8;
   if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(bytes) != 0) return false;
@@ -64,4 +65,7 @@ inline MergeParams merge_params(const MergeAttentionArgs& args) {
           .d = static_cast<int>(args.out.size(-1))};
 }
 
-}  // namespace tessera::kernels
+template <class Arch, class T>
+void launch_merge(const MergeAttentionArgs& args, const Context& ctx);
+
+}  // namespace tessera::kernels::merge
