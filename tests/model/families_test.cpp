@@ -173,7 +173,7 @@ TEST_P(Families, TwoRanksGiveTheLogitsOfOne) {
 
 TEST_P(Families, TakesEveryTypeOfWeightsAndCache) {
   for (const model::WeightFormat format : {model::WeightFormat::plain, model::WeightFormat::int8}) {
-    for (const KvFormat kv_type : kAllKvTypes) {
+    for (const KvFormat kv_type : kAllKvFormats) {
       EXPECT_EQ(find_missing_operation(config_, {.format = format}, kv_type, 32), "");
     }
   }
