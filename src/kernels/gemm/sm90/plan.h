@@ -166,8 +166,8 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
 }
 
 // Estimated cycles of a product with many rows. A wgmma of n columns takes n / 2 cycles, or as long
-// as reading its operands from shared memory at 128 bytes per cycle; an SM receives about 52 bytes per
-// cycle. The number of waves weighs most.
+// as reading its operands from shared memory at 128 bytes per cycle; an SM receives about 52 bytes
+// per cycle. The number of waves weighs most.
 constexpr int64_t estimate_cycles(const Sm90Problem& problem, Sm90Shape shape) {
   const int64_t rows = 64 * shape.warpgroups;
   const int64_t tiles =
