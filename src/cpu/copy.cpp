@@ -1,5 +1,5 @@
-// Strided copies on the CPU: axes are merged if possible, then copied in tiles that suit both
-// sides. SPDX-License-Identifier: MIT
+// Strided copies on the CPU: axes are merged where possible, then copied in tiles.
+// SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <array>
 #include <cstdlib>

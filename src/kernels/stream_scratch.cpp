@@ -121,7 +121,7 @@ void give_to_graph(cudaGraph_t graph, std::unique_ptr<GraphMemory> memory) {
     free_counted(memory->device, memory->data, memory->num_bytes);
     cuda_check(created, "cudaUserObjectCreate");
   }
-  (void)memory.release();  // from here on the user object frees it
+  (void)memory.release();  // the user object frees it from here on
   const cudaError_t status = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
   if (status == cudaSuccess) return;
   cudaUserObjectRelease(object, 1);
@@ -180,8 +180,8 @@ class Registry {
   }
 
  private:
-  // Makes room for one stream more: what was used least recently goes. Empty where there is room,
-  // or where a call is under way on every stream.
+  // Makes room for one more stream by removing the least recently used one. Returns nothing if
+  // there is room, or if every stream has a call in progress.
   std::map<Key, ScratchMemory>::node_type evict() {
     if (streams_.size() < kMaxKeptScratches) return {};
     auto oldest = streams_.end();

@@ -1,5 +1,5 @@
-// TESSERA_DEVICE_ASSERT: a check inside a kernel, compiled only where TESSERA_DEVICE_ASSERTS is
-// set. SPDX-License-Identifier: MIT
+// TESSERA_DEVICE_ASSERT: a check inside a kernel, compiled only if TESSERA_DEVICE_ASSERTS is set.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdio>
