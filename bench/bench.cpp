@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kFullCheckBytes = int64_t{256} << 20;  // above it the check samples rows
 constexpr int64_t kSmallBytes = int64_t{16} << 20;
-constexpr int64_t kCpuMostBytes = int64_t{128} << 20;  // a laptop's patience
+constexpr int64_t kCpuMostBytes = int64_t{128} << 20;  // larger problems take too long on a CPU
 constexpr int64_t kCpuCacheBytes = int64_t{64} << 20;  // more than most CPUs have for two cores
 constexpr double kEnergySeconds = 0.4;                 // the counter ticks every 20 to 100 ms
 
@@ -76,7 +76,7 @@ class Bench {
   }
 
  private:
-  // A misspelt name must not end as an empty table.
+  // A misspelt name is refused, instead of giving an empty table.
   void check_names() const {
     if (!options_.peer.empty() && device_.is_cpu()) {
       fail("bench: --peer needs a GPU; the CPU has one implementation of each operation");
@@ -139,7 +139,7 @@ class Bench {
     return takes(row, problem) ? &row : nullptr;
   }
 
-  // Whom `row` takes turns with on `problem`; null: nobody.
+  // The row that `row` is timed in turns with on `problem`; null: none.
   const ops::RowInfo* peer_of(const ops::RowInfo& row, const Problem& problem) {
     if (options_.peer.empty()) return nullptr;
     const auto peer = std::ranges::find(rows_, options_.peer, &ops::RowInfo::name);
@@ -210,7 +210,8 @@ class Bench {
     result.percent_of_floor =
         100 * floor_us(report_.ceilings, problem.bytes, problem.flops) / timing.us;
     if (!device_.is_cpu()) {
-      // A row that is not the chosen one has to be named, and the search for the name counts too.
+      // A row that dispatch would not choose is forced by name, and the lookup of the name counts
+      // too.
       const bool is_chosen = chosen(row, sizes)->name == row.name;
       const Call call = call_of(instance, is_chosen ? std::string_view{} : row.name);
       result.host_us = measure_host_us(device_, instance.num_sets(), call, timing.us);

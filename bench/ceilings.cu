@@ -15,7 +15,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kLoads = 8;  // independent 16-byte loads a thread has in flight
+constexpr int kLoads = 8;  // independent 16-byte loads in flight per thread
 
 struct StreamParams {
   const uint4* from;  // [count]
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const StreamParams p) {
   }
 }
 
-// bf16 values of size 1 to 2 and either sign, with random bits: zeros would let the chip run faster
-// than real data does.
+// Random bf16 values of magnitude 1 to 2 and either sign: with zeros the GPU would use less power
+// and run faster than with real data.
 __global__ void __launch_bounds__(kThreads) scatter_kernel(const StreamParams p) {
   auto* words = reinterpret_cast<unsigned*>(p.to);
   const int64_t step = int64_t{gridDim.x} * kThreads;

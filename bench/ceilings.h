@@ -1,4 +1,4 @@
-// What the device itself can do, measured in the same run as the kernels held against it.
+// What the device can do at most, measured in the same run as the kernels compared with it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,7 +11,7 @@ namespace tessera::bench {
 struct Ceilings {
   double read_tbs = 0;     // reading memory far larger than any cache
   double copy_tbs = 0;     // bytes read plus bytes written
-  double bf16_tflops = 0;  // a large matrix product by cuBLASLt; 0 where that is not to be found
+  double bf16_tflops = 0;  // a large matrix product by cuBLASLt; 0 if it is not installed
   std::string note;        // why something is missing
 };
 

@@ -1,4 +1,4 @@
-// What a call costs the thread that makes it, while the GPU works on its own.
+// What a call costs the calling thread, not counting the GPU's time.
 // SPDX-License-Identifier: MIT
 #pragma once
 

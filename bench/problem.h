@@ -37,7 +37,7 @@ enum class Fill : uint8_t {
   none,      // sizes and costs only: no memory is taken, the problem cannot run
 };
 
-// Scratch memory is written, and what is left in it says nothing.
+// Scratch memory is written, and its contents afterwards do not matter.
 enum class Role : uint8_t { input, output, in_out, scratch };
 
 // How far an output may be from the CPU's: |got - want| <= absolute + relative * |want|, with
@@ -89,7 +89,7 @@ struct Problem {
 struct Sample {
   struct Run {  // elements of storages
     size_t from_operand;
-    int64_t from;  // of the large problem
+    int64_t from;  // in the large problem
     size_t to_operand;
     int64_t to;  // of the small one
     int64_t count;
@@ -118,10 +118,10 @@ struct ProblemMaker {
 const std::vector<ProblemMaker>& problem_makers();
 const ProblemMaker* find_maker(std::string_view op);
 
-// Whether a call of the problem on `device` finds a row, asked without memory: a problem of sizes
-// only (Fill::none) will do, its operands standing at made-up addresses.
+// Whether a call of the problem on `device` finds a row. Needs no memory: a problem of sizes only
+// (Fill::none) will do, with operands at made-up addresses.
 bool is_taken(const Problem& problem, Device device, const Context& ctx);
-// The row the operation chooses for it, asked the same way; empty where the problem does not say.
+// The row the operation chooses for it, found the same way; empty if the problem does not say.
 std::string served_row(const Problem& problem, Device device);
 
 // The problem made of some rows of another: same types and options, the chosen rows' data. Only

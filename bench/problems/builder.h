@@ -40,7 +40,7 @@ struct Random {
   Random stream(uint64_t index) const { return {bits(static_cast<int64_t>(~index))}; }
 };
 
-// What unwritten memory holds: NaN in floating-point types, an unlikely value in integers.
+// The contents of unwritten memory: NaN in floating-point types, an unlikely value in integers.
 constexpr uint8_t poison_byte(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -168,8 +168,8 @@ inline void fill_normal(Operand& operand, Random random, float scale = 1.0f) {
   fill_rows(operand, [=](int64_t r, int64_t c) { return scale * random.normal(r * num_cols + c); });
 }
 
-// value(0), value(1), ... as elements of a type. Beyond the first million they come again: the
-// logarithms of a thousand million would take longer than all the rest.
+// value(0), value(1), ... as elements of a type, repeated after the first million: computing random
+// normal values for a billion elements would take longer than everything else.
 class RepeatingValues {
  public:
   template <class Value>

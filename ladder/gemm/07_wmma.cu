@@ -7,8 +7,7 @@
 //            989 TFLOPS at 1.83 GHz, fifteen times that of the CUDA cores.
 // Predicted  A fragment's 8 rows of 16 bytes start 128 bytes apart, in the same four banks: 8
 //            clocks instead of 1. For 16 of k a block reads 4 x 4 KB, 128 clocks, so 1024 with
-//            conflicts, for 128 x 128 x 16 products: 512 flops per clock and SM, 134 TFLOPS at
-//            most.
+//            conflicts, for 128 x 128 x 16 products: 512 flops a clock and SM, 134 TFLOPS at most.
 // Measured   1431 us, 96.06 TFLOPS, 14.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__data_bank_conflicts_pipe_lsu.sum
 // Profiled   237.1 M; step 06: 99.9 M

@@ -1,4 +1,4 @@
-// Strided copies on the CPU: axes folded where they can be, then tiles that suit both sides.
+// Strided copies on the CPU: axes are merged where possible, then copied in tiles.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@ struct Axes {
   int count = 0;
 };
 
-// Leaves out axes of size 1, orders the rest by the stride of `to`, and joins neighbours that one
+// Removes axes of size 1, orders the rest by the stride of `to`, and merges neighbours that one
 // stride walks on both sides.
 Axes fold_axes(const TensorView& from, const TensorView& to) {
   std::array<Axis, kMaxRank> all{};
@@ -66,7 +66,7 @@ void copy_tile(const Bits* from, Bits* to, const Axis& outer, const Axis& inner)
   }
 }
 
-// Takes out of `axes` the one in which `from` is densest: the other side of a tile.
+// Removes from `axes`, and returns, the one in which `from` is densest: the other side of a tile.
 Axis take_outer(Axes& axes) {
   if (axes.count == 0) return {};
   const auto begin = axes.axis.begin();

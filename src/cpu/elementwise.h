@@ -1,5 +1,5 @@
-// The elementwise family on the CPU: the fallback, and the oracle the GPU rows are tested against.
-// Arguments have been checked by src/ops; every tensor is in CPU memory.
+// The elementwise family on the CPU: the fallback, and the reference the GPU rows are tested
+// against. Arguments have been checked by src/ops; every tensor is in CPU memory.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -9,8 +9,8 @@
 
 namespace tessera::cpu {
 
-// With the best instruction set this CPU has, or with one of simd_levels(). For one instruction set
-// a row of out has the same bits whatever m and the number of threads are.
+// With the best instruction set of this CPU, or with one of simd_levels(). For a given instruction
+// set a row of out has the same bits for every m and every number of threads.
 void gemm(const GemmArgs& args);
 void gemm(const GemmArgs& args, SimdLevel level);
 

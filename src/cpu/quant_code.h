@@ -15,8 +15,8 @@ inline float clamp(float value, float limit) {
   return below < -limit ? -limit : below;
 }
 
-// The integer nearest value / scale (given 1 / scale applied) in [-limit, limit], ties to even; NaN
-// gives 0. Adding 1.5 * 2^23 leaves no room for a fraction, so the adder rounds; limit <= 2^22.
+// `value` rounded to the nearest integer in [-limit, limit], ties to even; NaN gives 0. Adding
+// 1.5 * 2^23 leaves no bits for a fraction, so the addition rounds; limit <= 2^22.
 inline float symmetric_code(float value, float limit) {
   const float number = value == value ? value : 0.0f;
   return (clamp(number, limit) + 0x1.8p23f) - 0x1.8p23f;

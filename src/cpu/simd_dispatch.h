@@ -1,10 +1,10 @@
 // One source compiled for several instruction sets by Highway, and the choice among the builds.
 // SPDX-License-Identifier: MIT
 //
-// Highway's own dispatch (HWY_EXPORT, HWY_DYNAMIC_DISPATCH) asks its shared library which targets
-// the CPU has. Asking here instead leaves Highway a headers-only dependency: a binary runs where
-// libhwy.so is not installed. A file of vector code, my_kernel.cpp, is laid out like this; no
-// function of Highway outside its headers (hwy::Abort, hwy::AllocateAligned) may be called.
+// Highway's own dispatch (HWY_EXPORT, HWY_DYNAMIC_DISPATCH) needs its shared library to detect the
+// CPU. Detecting it here keeps Highway a header-only dependency, so that binaries run without
+// libhwy.so. A file of vector code, my_kernel.cpp, looks like this; functions of Highway outside
+// its headers (hwy::Abort, hwy::AllocateAligned) may not be called.
 //
 //   #include "cpu/my_kernel.h"      // plain declarations; no vector types
 //   #include "cpu/simd_dispatch.h"

@@ -1,5 +1,5 @@
-// 2:4 sparse weights on the CPU. Pruning compares bits: for both 16-bit types, magnitudes are in
-// the order of the bits without the sign. SPDX-License-Identifier: MIT
+// 2:4 sparse weights on the CPU. For both 16-bit types, magnitudes are ordered like their bits.
+// SPDX-License-Identifier: MIT
 #include <cstring>
 
 #include "cpu/gemm.h"

@@ -1,5 +1,5 @@
-// The activation functions in float: to the last bits for f32, in a few instructions for the
-// 16-bit types, whose rounding hides a relative error of 2^-14.
+// The activation functions in float: accurate to the last bits for f32, and in a few instructions
+// for 16-bit types, whose rounding hides a relative error of 2^-14.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,5 +1,5 @@
-// Division by a number fixed at launch, as a multiplication: what turns an item's index into a row
-// and a column.
+// Division by a number that is fixed at launch, as a multiplication: it turns the index of an item
+// into a row and a column.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Launching: attributes, limits, and what to say when it fails.
+// Launches kernels: attributes, limits, and the message if one fails.
 // SPDX-License-Identifier: MIT
 #include "kernels/launch.h"
 
@@ -13,7 +13,7 @@
 namespace tessera::kernels {
 namespace {
 
-// A block may use 48 KB without asking; 16 of them are left to what a kernel declares itself.
+// A block may use 48 KB without an attribute; 16 KB of them are left for static shared memory.
 constexpr size_t kSharedWithoutOptIn = 32 * 1024;
 
 const char* ask_name(const void* kernel) {
@@ -22,8 +22,8 @@ const char* ask_name(const void* kernel) {
   return name;
 }
 
-// A kernel's name, asked of the runtime at its first launch: after a fault it may not answer, and a
-// launch should not wait for it every time. Entries are only ever added.
+// The name of a kernel. The runtime is asked at the first launch, because after a fault it may not
+// answer, and because asking takes time. Entries are only added.
 const char* name_of(const void* kernel) {
   struct Entry {
     std::atomic<const void*> kernel{nullptr};
@@ -41,7 +41,7 @@ const char* name_of(const void* kernel) {
     }
     if (found != kernel) continue;
     const char* name = entry.name.load(std::memory_order_acquire);
-    return name != nullptr ? name : ask_name(kernel);  // null: another thread is just asking
+    return name != nullptr ? name : ask_name(kernel);  // null: another thread is asking now
   }
   return ask_name(kernel);
 }
@@ -55,8 +55,8 @@ const char* name_of(const void* kernel) {
               "x", shape.block.z, ", ", shape.shared_bytes, " bytes of dynamic shared memory"));
 }
 
-// Lets a kernel have all the shared memory a block may have, once: the last kernels are remembered,
-// because asking the runtime takes longer than a launch.
+// Allows a kernel all the shared memory a block may have. The last kernels are remembered, because
+// the call to the runtime takes longer than a launch.
 void allow_shared(const void* kernel, const LaunchShape& shape) {
   static std::atomic<uintptr_t> known[256];
   int device = 0;

@@ -14,10 +14,10 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;
   unsigned cluster = 1;
-  bool overlaps_previous = false;  // programmatic dependent launch; the kernel must wait itself
+  bool overlaps_previous = false;  // programmatic dependent launch: the kernel itself must wait
 };
 
-// Throws, naming the kernel and the shape. Out of line, so that a .cu pays nothing for formatting.
+// Throws, naming the kernel and the shape. Not inline, so that .cu files do not compile formatting.
 void launch_raw(const void* kernel, const LaunchShape& shape, void** params, const Context& ctx);
 
 template <class Params>

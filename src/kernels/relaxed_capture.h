@@ -6,8 +6,8 @@
 
 namespace tessera::kernels {
 
-// A capture forbids calls that could wait on it, on every thread, unless a thread says that it
-// knows what it does: these calls touch nothing that is being captured.
+// During a capture CUDA refuses calls that might wait for it, on every thread, unless a thread opts
+// out. It is safe here: these calls touch nothing that is being captured.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }

@@ -1,5 +1,5 @@
 // One pair of a rotary embedding. Each product is rounded, as on the CPU: a fused multiply-add
-// would give other bits, and keys that are stored as codes would then differ by a step.
+// would give other bits, and quantised keys could then differ by one code.
 // SPDX-License-Identifier: MIT
 #pragma once
 

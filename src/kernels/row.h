@@ -21,8 +21,8 @@ namespace tessera {
 struct RowKey {
   DType in;
   DType out;
-  DType weight;     // of a matrix product's b, where it may differ from `in`
-  Packing packing;  // of that b
+  DType weight;     // type of a matrix product's b; for other operations the same as `in`
+  Packing packing;  // layout of that b
 
   constexpr RowKey(DType in_, DType out_) : RowKey(in_, out_, in_) {}
   constexpr RowKey(DType in_, DType out_, DType weight_, Packing packing_ = Packing::rows)
@@ -39,7 +39,7 @@ struct Label {
   constexpr Label(std::string_view from) { add(from); }
   constexpr Label(const char* from) { add(from); }
   constexpr void add(std::string_view part) {
-    for (const char c : part) text.at(size++) = c;  // too long: no constant, so it does not compile
+    for (const char c : part) text.at(size++) = c;  // too long: fails to compile
   }
   constexpr void add(std::integral auto number) {
     if (number >= 10) add(number / 10);
@@ -56,8 +56,8 @@ constexpr Label label_of(const Parts&... parts) {
   return label;
 }
 
-// The types of a row as they stand in its name: "bf16", "bf16_e4m3"; a weight of another type than
-// `in` is marked: "bf16_wi4".
+// The types of a row in its name: "bf16", "bf16_e4m3" for another out, "bf16_wi4" for another
+// weight.
 constexpr Label types_of(RowKey key) {
   Label label = label_of(key.in);
   if (key.weight != key.in) label.add("_w"), label.add(key.weight);
@@ -76,11 +76,11 @@ struct Row {
   Library library;
   RowKey key;
   void (*launch)(const Args&, const Context&);
-  Label label = {};                        // stands for the types in the name, where given
+  Label label = {};                        // replaces the types in the name, if given
   bool (*accepts)(const Args&) = nullptr;  // a condition beyond the key; null: none
   bool is_batch_invariant = true;
-  bool (*yields)(const Args&) = nullptr;  // where a vendor's row, if there is one, is faster
-  PackWeight pack = nullptr;              // given exactly where key.packing is not `rows`
+  bool (*yields)(const Args&) = nullptr;  // whether a vendor's row, if there is one, is faster
+  PackWeight pack = nullptr;              // given exactly if key.packing is not `rows`
 
   // "rms_norm_bf16_e4m3", "rms_norm_sm90_bf16".
   std::string name() const {

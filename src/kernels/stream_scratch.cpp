@@ -17,13 +17,13 @@
 namespace tessera::kernels {
 
 struct ScratchMemory {
-  std::mutex in_use;  // held from the moment a call has the memory until its kernels are enqueued
+  std::mutex in_use;  // held while a call has the memory, until its kernels are enqueued
   void* data = nullptr;
   size_t num_bytes = 0;
   uint32_t* tickets = nullptr;
   size_t num_tickets = 0;
   // Guarded by the registry's mutex.
-  int num_calls = 0;  // that hold it or wait for it
+  int num_calls = 0;  // calls that hold it or wait for it
   int64_t last_call = 0;
 };
 
@@ -35,9 +35,10 @@ constexpr size_t kLeastTickets = 1 << 12;
 std::atomic<int64_t> num_calls_so_far{0};
 std::atomic<int64_t> num_bytes_held{0};
 
-// Device, stream and capture, by numbers that are never used again: a handle may be, after its
-// stream was destroyed. Outside a capture the last is 0, or the thread where the stream is its own.
-// In a capture streams have their handles: the driver does not tell their numbers then.
+// Device, stream and capture, by ids that are never reused, unlike the handle of a destroyed
+// stream. Outside a capture the last is 0, or the thread's id for a per-thread default stream.
+// During a capture streams are known by their handles, because the driver does not give their ids
+// then.
 using Key = std::array<uint64_t, 3>;
 
 uint64_t this_thread() {
@@ -72,7 +73,7 @@ void* allocate_counted(Device device, size_t num_bytes) {
   return data;
 }
 
-// Waits until no kernel uses it.
+// Waits until no kernel uses the memory.
 void free_counted(Device device, void* data, size_t num_bytes) {
   if (data == nullptr) return;
   const RelaxedCapture relaxed;
@@ -80,8 +81,8 @@ void free_counted(Device device, void* data, size_t num_bytes) {
   num_bytes_held -= static_cast<int64_t>(num_bytes);
 }
 
-// Zeros that are there on return, also while some stream is captured: on a stream of its own, which
-// waits for no other.
+// Zeroes memory and waits for it, even while a stream is being captured: on a stream of its own,
+// which waits for no other.
 void fill_zeros(void* data, size_t num_bytes) {
   const RelaxedCapture relaxed;
   cudaStream_t stream = nullptr;
@@ -93,8 +94,9 @@ void fill_zeros(void* data, size_t num_bytes) {
   cuda_check(waited, "cudaStreamSynchronize");
 }
 
-// Memory that a graph owns. Its user object hands it over here once the graph and everything that
-// was instantiated from it are gone: on a thread of the driver, where CUDA must not be called.
+// Memory that belonged to a graph. The graph's user object puts it here once the graph and
+// everything instantiated from it are gone, on a thread of the driver, where CUDA must not be
+// called.
 struct GraphMemory {
   Device device;
   Key key;
@@ -119,7 +121,7 @@ void give_to_graph(cudaGraph_t graph, std::unique_ptr<GraphMemory> memory) {
     free_counted(memory->device, memory->data, memory->num_bytes);
     cuda_check(created, "cudaUserObjectCreate");
   }
-  (void)memory.release();  // from here on the user object frees it
+  (void)memory.release();  // the user object frees it from here on
   const cudaError_t status = cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove);
   if (status == cudaSuccess) return;
   cudaUserObjectRelease(object, 1);
@@ -178,8 +180,8 @@ class Registry {
   }
 
  private:
-  // Makes room for one stream more: what was used least recently goes. Empty where there is room,
-  // or where a call is under way on every stream.
+  // Makes room for one more stream by removing the least recently used one. Returns nothing if
+  // there is room, or if every stream has a call in progress.
   std::map<Key, ScratchMemory>::node_type evict() {
     if (streams_.size() < kMaxKeptScratches) return {};
     auto oldest = streams_.end();
@@ -197,12 +199,12 @@ class Registry {
 };
 
 Registry& registry() {
-  static auto& only = *new Registry;  // calls may still come from other threads at exit
+  static auto& only = *new Registry;  // never freed: other threads may still call at exit
   return only;
 }
 
-// A larger piece for a call; what it replaces is freed, or stays with the graph whose kernels use
-// it. Sizes double, so that all that was outgrown is less than what is in use.
+// Allocates a larger piece for a call. The old one is freed, or stays with the graph whose kernels
+// use it. Sizes double, so that the outgrown pieces together are smaller than the current one.
 void* replace(Device device, const Place& place, void* old, size_t old_bytes, size_t num_bytes,
               bool is_zero) {
   if (place.graph == nullptr) free_counted(device, old, old_bytes);

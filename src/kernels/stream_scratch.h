@@ -12,17 +12,17 @@ namespace tessera::kernels {
 struct ScratchMemory;
 
 struct ScratchSize {
-  size_t num_bytes = 0;    // of memory that holds anything
-  size_t num_tickets = 0;  // of counters that are 0
+  size_t num_bytes = 0;    // uninitialised memory
+  size_t num_tickets = 0;  // counters, all 0
 };
 
-// Scratch memory that no other work may use at the same time. Make one before the first kernel of
-// a call is launched and keep it until the last one is: it holds a lock, so that two host threads
-// which call on one stream cannot mix their kernels. The stream's device must be current.
+// Scratch memory for one call. Make it before the call's first kernel is launched and keep it until
+// the last one is: it holds a lock, so that two host threads that use one stream cannot interleave
+// their kernels. The stream's device must be current.
 //
-// Outside a capture the memory belongs to the stream, whose work runs in order, and grows where a
-// call asks for more. The kMaxKeptScratches streams used last keep theirs; that of others is freed,
-// which waits for the device.
+// Outside a capture the memory belongs to the stream, whose work runs in order, and grows if a call
+// asks for more. The kMaxKeptScratches streams used last keep their memory; that of the others is
+// freed, which waits for the device.
 //
 // While the stream is captured the memory belongs to the capture, one piece for each stream that
 // takes part in it, and lives as long as the graph and what was instantiated from it. Two graphs
@@ -30,8 +30,8 @@ struct ScratchSize {
 // do, as they share its outputs: they must not run at once. A graph that has updated an executable
 // (cudaGraphExecUpdate) must live as long as it.
 //
-// Tickets are how the last of several blocks finds out that it is the last. They are 0 when a call
-// finds them, and a kernel must leave them 0 behind it.
+// Tickets let the last of several blocks find out that it is the last. They are 0 at the start of a
+// call, and a kernel must leave them 0.
 inline constexpr size_t kMaxKeptScratches = 16;
 class StreamScratch {
  public:
@@ -40,18 +40,18 @@ class StreamScratch {
   StreamScratch(const StreamScratch&) = delete;
   StreamScratch& operator=(const StreamScratch&) = delete;
 
-  void* data() const { return data_; }            // aligned to 256 bytes; null if none is asked for
+  void* data() const { return data_; }            // aligned to 256 bytes; null if none requested
   uint32_t* tickets() const { return tickets_; }  // likewise
 
  private:
-  ScratchMemory* memory_ = nullptr;  // locked; null: nothing was asked for
+  ScratchMemory* memory_ = nullptr;  // locked; null: nothing was requested
   void* data_ = nullptr;
   uint32_t* tickets_ = nullptr;
 };
 
-// How much scratch memory there is. Frees what destroyed graphs have left behind.
+// How much scratch memory there is. Also frees the memory of destroyed graphs.
 struct ScratchStats {
-  int64_t num_calls = 0;  // that took scratch memory, since the process began
+  int64_t num_calls = 0;  // calls that took scratch memory since the process began
   int64_t num_streams = 0;
   int64_t num_captures = 0;  // pairs of a capture, or the graph it became, and a stream
   int64_t num_bytes = 0;

@@ -1,4 +1,4 @@
-// Run-time values as compile-time constants, so that a small flag costs a kernel nothing.
+// Turns run-time values into compile-time constants, so that a flag costs a kernel nothing.
 // SPDX-License-Identifier: MIT
 #pragma once
 

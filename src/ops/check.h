@@ -1,5 +1,5 @@
-// What a call's tensors must satisfy, one verb per rule. Each refusal shows the tensor and the
-// remedy; nothing is formatted, and nothing allocated, while the rules hold.
+// Checks of a call's tensors, one function per rule. A refusal shows the tensor and the remedy; if
+// the rules hold, nothing is formatted or allocated.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,7 @@ namespace tessera::ops {
 // Kernels index within a row with 32-bit integers.
 inline constexpr int64_t kMaxCols = int64_t{1} << 30;
 
-// A tensor and the words a refusal calls it by: {"rms_norm: x", args.x}.
+// A tensor and its name in messages: {"rms_norm: x", args.x}.
 struct Named {
   std::string_view what;
   const TensorView& view;
@@ -42,7 +42,7 @@ inline constexpr DTypeSet kWholeBytes = {DType::f32,  DType::f16,  DType::bf16,
                                          DType::e4m3, DType::e5m2, DType::i8,
                                          DType::u8,   DType::i32,  DType::i64};
 
-// A sound view of one of these types: rank and sizes in range, memory behind it, i4 in whole bytes.
+// A valid view of one of these types: rank and sizes in range, not null, i4 in whole bytes.
 void expect_tensor(const Named& tensor, DTypeSet types);
 // The same, and on the device of `first`.
 void expect_tensor(const Named& tensor, DTypeSet types, const Named& first);
@@ -53,13 +53,12 @@ void expect_shape_of(const Named& tensor, const Named& other);
 void expect_contiguous(const Named& tensor);
 // u8 codes need a zero point, i8 and FP8 have none, and i4 may have one.
 void expect_zero_point(const Named& codes, bool has_zero_point);
-// Contiguous, with one element for each of `count`, in any shape: "[rows]" may come as [batch,
-// seq].
+// Contiguous, with `count` elements in any shape: "[rows]" may be given as [batch, seq].
 void expect_one_each(const Named& tensor, int64_t count, std::string_view of_what);
-// Folds into rows with one stride; at most kMaxCols columns.
+// The leading axes fold into rows with one stride; at most kMaxCols columns.
 Rows expect_rows(const Named& tensor);
 
-// No element of a written tensor may stand for two indices, as a stride of 0 makes it.
+// No element of a written tensor may belong to two indices, as with a stride of 0.
 void expect_writable(const Named& tensor);
 // Shares no memory with `other`.
 void expect_apart(const Named& out, const Named& other);

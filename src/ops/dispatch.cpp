@@ -35,7 +35,7 @@ std::string names(std::span<const RowOption> rows) {
   return text;
 }
 
-// Rows sharing more with the key come first; among equals the table's order stands.
+// Rows that share more types with the key come first; otherwise in the order of the tables.
 std::string nearest(std::span<const RowOption> rows, RowKey key) {
   const auto shared = [key](const RowOption& row) {
     return int{row.key.in == key.in} + int{row.key.out == key.out} +
@@ -52,7 +52,7 @@ std::string_view library_needs(Library library) {
   return library == Library::sm90 ? "compute capability 90" : "compute capability 80 or more";
 }
 
-// What keeps a row from running here, its arguments aside; empty: nothing does.
+// Why a row cannot run here, apart from its arguments; empty if it can.
 std::string obstacle(const RowOption& row, const Target& target, const Context& ctx) {
   if (!runs_on(row.library, target.compute_capability)) {
     return concat("it needs ", library_needs(row.library), " and the device has ",

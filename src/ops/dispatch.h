@@ -13,9 +13,9 @@
 
 namespace tessera::ops {
 
-// All that dispatch knows of an operation. `check` throws on arguments no implementation may see,
-// tensors on different devices among them. `rows_sm90` are preferred to `rows_vendor` (kernels of
-// the GPU's maker, found at run time) and those to `rows`; within each the order is preference.
+// What dispatch knows of an operation. `check` throws on arguments that no implementation takes,
+// such as tensors on different devices. `rows_sm90` are preferred to `rows_vendor` (cuBLASLt, found
+// at run time) and those to `rows`; within each table the order is preference.
 template <class Args>
 struct Op {
   std::string_view name;
@@ -26,21 +26,21 @@ struct Op {
   std::span<const Row<Args>> rows_vendor = {};
 };
 
-// Where a call would run: the compute capability decides which library's rows may.
+// Where a call would run; the compute capability decides which libraries' rows may be used.
 struct Target {
   Device device;
   int compute_capability = 0;  // 90 for the H200; 0: nothing runs
 };
 
-// Of a GPU, remembered without a lock.
+// The compute capability of a GPU, cached without a lock.
 int compute_capability(Device device);
 
-// TESSERA_LOG=rows: whether choices are printed, and the first use of a row (or, with null, of the
-// CPU by an operation).
+// TESSERA_LOG=rows: whether choices are printed; and prints the first use of a row (null: of the
+// CPU) by an operation.
 bool logs_rows();
 void log_choice(std::string_view op, const void* row, std::string_view row_name);
 
-// A row as a refusal speaks of it.
+// What a refusal says about a row.
 struct RowOption {
   std::string name;
   RowKey key;
@@ -48,12 +48,12 @@ struct RowOption {
   bool is_batch_invariant;
   bool takes_args;
 };
-// Says why no row was found: the forced one does not exist or does not fit, or none does.
+// Throws the reason why no row was found: the forced one does not exist or fit, or none fits.
 [[noreturn]] void refuse_rows(std::string_view op, const Target& target, const Context& ctx,
                               RowKey key, std::span<const RowOption> rows);
 [[noreturn]] void refuse_row_on_cpu(std::string_view op, const Context& ctx);
 
-// The first of `rows` that runs these (checked) arguments, or null; a forced row goes by its name.
+// The first of `rows` that takes these checked arguments, or null; Context::row forces one by name.
 template <class Args>
 const Row<Args>* first_fitting(std::span<const Row<Args>> rows, const Args& args, RowKey key,
                                const Target& target, const Context& ctx) {
@@ -61,13 +61,13 @@ const Row<Args>* first_fitting(std::span<const Row<Args>> rows, const Args& args
     if (!runs_on(row.library, target.compute_capability)) continue;
     if (ctx.batch_invariant && !row.is_batch_invariant) continue;
     if (!ctx.row.empty() && row.name() != ctx.row) continue;
-    if (row.takes(args, key)) return &row;  // last: a vendor's row may have to ask its library
+    if (row.takes(args, key)) return &row;  // checked last: a vendor's row may ask its library
   }
   return nullptr;
 }
 
-// The row that runs them on a GPU, or null: the first that fits, unless an sm90 row yields to a
-// vendor's that fits too.
+// The row that runs these arguments on a GPU, or null: the first that fits, unless an sm90 row
+// yields to a vendor's row that fits too.
 template <class Args>
 const Row<Args>* find_row(const Op<Args>& op, const Args& args, const Target& target,
                           const Context& ctx) {
@@ -93,7 +93,7 @@ template <class Args>
   refuse_rows(op.name, target, ctx, key, options);
 }
 
-// A build without GPU kernels has no row to choose and no device to ask.
+// In a build without GPU kernels there is no row to choose, and the device is not asked.
 template <class Args>
 Target target_of(const Op<Args>& op, Device device) {
   const bool has_rows = !op.rows_sm90.empty() || !op.rows_vendor.empty() || !op.rows.empty();
@@ -136,7 +136,7 @@ void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx
   row->launch(args, ctx);
 }
 
-// The same lookup, as a question.
+// Whether `run` would find a row: the same lookup.
 template <class Args>
 bool is_supported(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
   try {

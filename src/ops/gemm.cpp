@@ -18,7 +18,7 @@ using namespace ops;
 constexpr std::string_view kScaleOfB = "gemm: b_scale";
 constexpr std::string_view kZeroPointOfB = "gemm: b_zero_point";
 
-// Matrices in the last two axes, their rows contiguous; a third axis before them counts matrices.
+// Matrices in the last two axes, with contiguous rows; an optional first axis counts them.
 void expect_matrices(const Named& tensor) {
   const TensorView& view = tensor.view;
   if (view.rank != 2 && view.rank != 3) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace ops;
 
-// The words refusals of one operation use; the rules are the same for both.
+// The names in the messages of an operation; the rules are the same for both.
 struct Words {
   std::string_view op, x, weight, bias, out, residual, static_scale, token_scale;
 };

@@ -23,8 +23,8 @@ struct RowInfo {
 // In table order: by family, operation, then table with the preferred one first.
 std::vector<RowInfo> all_rows();
 
-// The name of the row that runs a product on a GPU; empty: none. Of the operations the matrix
-// product alone has rows that yield, so that the first that takes the arguments may not be it.
+// The name of the row that runs a product on a GPU; empty: none. Only the matrix product has rows
+// that yield, so that the first row that takes the arguments may not be the one that runs.
 std::string served_row(const GemmArgs& args, const Context& ctx = {});
 
 }  // namespace tessera::ops

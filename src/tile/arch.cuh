@@ -7,10 +7,9 @@
 namespace tessera::tile {
 
 // Programmatic dependent launch: a kernel of the sm90 library may start while the one before it on
-// the stream still runs. wait_for_previous returns when that one has finished and its writes are
-// visible; every thread calls it before it touches memory another kernel may have written or read,
-// unless what it reads there is a hint alone.
-// release_next lets the next kernel start; its own wait keeps the order.
+// the stream still runs. wait_for_previous returns when that kernel has finished and its writes are
+// visible; every thread calls it before it touches memory that another kernel may write or read,
+// prefetches excepted. release_next lets the next kernel start, which then waits in the same way.
 __device__ inline void wait_for_previous(Portable) {}
 __device__ inline void release_next(Portable) {}
 

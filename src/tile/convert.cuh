@@ -24,8 +24,8 @@ __device__ inline float to_float(E5m2 value) {
 __device__ inline float to_float(int8_t value) { return static_cast<float>(value); }
 __device__ inline float to_float(uint8_t value) { return static_cast<float>(value); }
 
-// Two 16-bit values straight from the word they were loaded in: half the instructions of taking
-// them out one by one, and no wait for the load before both are used.
+// Two 16-bit values straight from the word they were loaded in: half the instructions of unpacking
+// them one by one.
 template <class T>
 __device__ inline float2 pair_to_floats(uint32_t word);
 template <>

@@ -1,9 +1,8 @@
-// Operand tiles of WGMMA in shared memory: where an element lies, and the descriptors naming them.
+// Operand tiles of WGMMA in shared memory: the address of an element, and the matrix descriptors.
 // SPDX-License-Identifier: MIT
 //
-// A tile is a row of slabs, each span_bytes(swizzle) wide and all of its rows high: exactly what
-// one TMA box of that width leaves. A tile wider than the span takes several boxes, one behind
-// another.
+// A tile is a sequence of slabs, each span_bytes(swizzle) wide with all rows of the tile: exactly
+// what one TMA box of that width writes. A wider tile takes several boxes, one after the other.
 //
 //   K-major    rows are m or n, a slab holds span bytes of k.
 //   MN-major   rows are k, a slab holds span bytes of m or n. 16-bit types alone.
@@ -17,7 +16,7 @@
 
 namespace tessera::tile {
 
-// The byte of the tile at which byte `inner` of row `row` lies.
+// The offset in the tile of byte `inner` of row `row`.
 constexpr uint32_t slab_offset(Swizzle swizzle, int num_rows, int row, int inner) {
   const int span = span_bytes(swizzle);
   const int slab = inner / span;
@@ -35,7 +34,7 @@ constexpr uint64_t make_descriptor(uint32_t address, uint32_t leading_bytes, uin
          kModes[static_cast<int>(swizzle)] << 62;
 }
 
-// The same descriptor `bytes` further on, a multiple of 16.
+// The descriptor advanced by `bytes`, a multiple of 16.
 constexpr uint64_t advance(uint64_t descriptor, uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }

@@ -1,5 +1,4 @@
-// TESSERA_DEVICE_ASSERT: a check inside a kernel, compiled only where TESSERA_DEVICE_ASSERTS is
-// set.
+// TESSERA_DEVICE_ASSERT: a check inside a kernel, compiled only if TESSERA_DEVICE_ASSERTS is set.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,6 +21,6 @@ __device__ __noinline__ inline void fail_device_assert(const char* what, const c
 #define TESSERA_DEVICE_ASSERT(ok) \
   ((ok) ? void() : ::tessera::tile::fail_device_assert(#ok, __FILE__, __LINE__))
 #else
-// The condition is still compiled, so that it cannot rot, but never evaluated.
+// The condition is still compiled, so that it stays valid, but never evaluated.
 #define TESSERA_DEVICE_ASSERT(ok) static_cast<void>(sizeof((ok) ? 1 : 0))
 #endif

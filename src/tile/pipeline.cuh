@@ -1,4 +1,4 @@
-// A ring of shared-memory stages between producers and consumers, kept by mbarriers.
+// A ring of shared-memory stages between producers and consumers, synchronised by mbarriers.
 // SPDX-License-Identifier: MIT
 //
 //   producer                                    consumer
@@ -15,8 +15,8 @@
 
 namespace tessera::tile {
 
-// One side's place in the ring. Both sides start from the default and advance once a stage. A ring
-// may use fewer stages than it has barriers for: then every advance names the same number.
+// One side's position in the ring. Both sides start from the default and advance once per stage. A
+// ring may use fewer stages than it has barriers for; every advance must then name that number.
 template <int kStages>
 struct PipelineState {
   int index = 0;
@@ -58,7 +58,7 @@ class Pipeline {
     ptx::fence_mbarrier_init();
   }
 
-  // The same by one warp, a stage a lane, of which the ring uses num_stages: a thread alone takes
+  // The same by one warp, one stage per lane, for the first num_stages: a single thread takes
   // hundreds of cycles for many stages.
   __device__ void init_by_warp(int num_producer_arrivals, int num_consumer_arrivals,
                                int num_stages) {
@@ -74,7 +74,7 @@ class Pipeline {
   __device__ void producer_acquire(const State& state) const {
     ptx::mbarrier_wait(empty(state), state.phase ^ 1);
   }
-  // The same where blocks of a cluster release the stage.
+  // The same if other blocks of the cluster release the stage.
   __device__ void producer_acquire_cluster(const State& state) const {
     ptx::mbarrier_wait_cluster(empty(state), state.phase ^ 1);
   }
@@ -84,40 +84,41 @@ class Pipeline {
     return ptx::mbarrier_test_wait(empty(state), state.phase ^ 1);
   }
 
-  // An arrival, and a promise that copies on full(state) will bring `bytes`. Before the copies.
+  // Arrives, and announces that copies on full(state) will bring `bytes`. Call before the copies.
   __device__ void producer_expect(const State& state, uint32_t bytes) const {
     ptx::mbarrier_arrive_expect_tx(full(state), bytes);
   }
-  // An arrival of a producer that writes by ordinary stores. After the stores; if the tensor cores
-  // or the copy engine read the stage, fence_proxy_async_shared comes between.
+  // Arrives for a producer that writes by ordinary stores. Call after the stores, and, if the
+  // tensor cores or TMA read the stage, after fence_proxy_async_shared.
   __device__ void producer_commit(const State& state) const { ptx::mbarrier_arrive(full(state)); }
 
-  // Where copies into the stage report their bytes.
+  // The barrier on which copies into the stage report their bytes.
   __device__ uint32_t full(const State& state) const { return full_ + 8 * state.index; }
   __device__ uint32_t empty(const State& state) const { return empty_ + 8 * state.index; }
 
-  // Lets a consumer look before it commits itself to waiting.
+  // Whether consumer_wait would return at once.
   __device__ bool is_full(const State& state) const {
     return ptx::mbarrier_test_wait(full(state), state.phase);
   }
   __device__ void consumer_wait(const State& state) const {
     ptx::mbarrier_wait(full(state), state.phase);
   }
-  // Arrives once: one thread for a warp or warpgroup that has met, or each thread, as init counted.
+  // Arrives once. Called by one thread of a warp or warpgroup, or by each thread, as counted in
+  // init.
   __device__ void consumer_release(const State& state) const { ptx::mbarrier_arrive(empty(state)); }
   // The same on the ring of the block of rank `rank`, whose copies also filled this block's stage.
   __device__ void consumer_release(const State& state, uint32_t rank) const {
     ptx::mbarrier_arrive_cluster(ptx::mapa(empty(state), rank));
   }
 
-  // The same for a stage that only the tensor cores have read: no fence. Its producer fills it by
-  // the copy engine alone and may wait with producer_acquire.
+  // The same without a fence, for a stage that only the tensor cores have read. Its producer fills
+  // it by TMA alone and may wait with producer_acquire.
   __device__ void consumer_release_relaxed(const State& state, uint32_t rank) const {
     ptx::mbarrier_arrive_cluster_relaxed(ptx::mapa(empty(state), rank));
   }
 
   // Waits until consumers have released every stage acquired so far. In a cluster a producer calls
-  // it last, so that no block leaves while another may still arrive on its barriers.
+  // it last, so that no block exits while another may still arrive on its barriers.
   __device__ void producer_drain(State state, int num_stages = kStages) const {
     for (int i = 0; i < num_stages; ++i) {
       producer_acquire_cluster(state);

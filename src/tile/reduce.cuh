@@ -7,13 +7,13 @@
 namespace tessera::tile {
 
 inline constexpr int kWarpSize = 32;
-inline constexpr int kMaxWarps = 32;  // of a block
+inline constexpr int kMaxWarps = 32;  // per block
 
 struct Sum {
   static constexpr float kIdentity = 0.0f;
   __device__ static float apply(float a, float b) { return a + b; }
 };
-// Max and Min let NaN through, as the public reductions promise. PTX: min, max with .NaN (sm_80).
+// Max and Min propagate NaN, as the public reductions promise. PTX: min, max with .NaN (sm_80).
 struct Max {
   static constexpr float kIdentity = -__builtin_huge_valf();
   __device__ static float apply(float a, float b) {
@@ -31,7 +31,7 @@ struct Min {
   }
 };
 
-// Every lane gets the result. kLanes lanes in a row take part, a power of two.
+// Every lane gets the result. kLanes neighbouring lanes, a power of two, are reduced.
 template <class Op, int kLanes = kWarpSize>
 __device__ inline float warp_reduce(float value) {
   TESSERA_UNROLL
@@ -41,9 +41,9 @@ __device__ inline float warp_reduce(float value) {
   return value;
 }
 
-// Every thread of the block gets the result, after one barrier: each warp leaves its part, and
-// each warp folds all the parts. blockDim.x is a multiple of 32. `parts` is shared memory of
-// kMaxWarps floats that no other reduction uses until the block's next barrier.
+// Every thread of the block gets the result, after one barrier: each warp stores its part, and each
+// warp reduces all parts. blockDim.x is a multiple of 32. `parts` is shared memory of kMaxWarps
+// floats that no other reduction uses until the block's next barrier.
 template <class Op>
 __device__ inline float block_reduce(float value, float* parts) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

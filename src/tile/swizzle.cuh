@@ -28,8 +28,8 @@ constexpr int repeat_bytes(Swizzle swizzle) {
   return swizzle == Swizzle::none ? 128 : 8 * span_bytes(swizzle);
 }
 
-// Where the byte at `offset` from an aligned start lies: bits 4 to 6 are xored with bits 7 to 9, as
-// many of them as there are chunks in a row. Applying it twice gives the offset back.
+// The swizzled place of the byte at `offset` from an aligned start: bits 4 to 6 are xored with bits
+// 7 to 9, as many of them as a row has chunks. Applying it twice gives the offset back.
 constexpr uint32_t swizzled(Swizzle swizzle, uint32_t offset) {
   const uint32_t chunk_mask = static_cast<uint32_t>(span_bytes(swizzle) / 16 - 1);
   return offset ^ (((offset >> 7) & chunk_mask) << 4);

@@ -1,4 +1,4 @@
-// Tensor maps for the copy engine, checked before the driver is asked to encode them.
+// Tensor maps for TMA, checked before the driver encodes them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,7 +29,7 @@ struct TensorMapSpec {
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 };
 
-// Throws, with the values, where the copy engine could not take the tensor.
+// Throws, with the values, if TMA cannot copy the tensor.
 inline void check_tensor_map(const TensorMapSpec& spec) {
   const auto refuse = [](const auto&... parts) { fail(concat("tensor map: ", parts...)); };
   if (spec.rank < 1 || spec.rank > kMaxTensorMapRank) {
@@ -73,7 +73,7 @@ inline void check_tensor_map(const TensorMapSpec& spec) {
   }
 }
 
-// e4m3 and e5m2 travel as bytes; the type matters to a reduction, which FP8 does not have.
+// e4m3 and e5m2 are copied as bytes; the type would only matter to reductions, which FP8 lacks.
 constexpr CUtensorMapDataType tensor_map_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;

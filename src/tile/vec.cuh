@@ -1,4 +1,4 @@
-// Vectors of storage elements that cross memory in one access of up to 16 bytes.
+// Vectors of elements that are loaded or stored in one access of up to 16 bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -73,8 +73,8 @@ struct alignas(sizeof(T) * N < kMaxAccessBytes ? sizeof(T) * N : kMaxAccessBytes
   }
 };
 
-// Asks for the cache line at `data` to be brought to L2. No value is read, so it may be issued
-// before wait_for_previous. PTX: prefetch.
+// Prefetches the cache line at `data` into L2. No value is read, so it may be issued before
+// wait_for_previous. PTX: prefetch.
 __device__ inline void prefetch_l2(const void* data) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(data));
 }

@@ -29,11 +29,10 @@ enum class ScaleMode : uint8_t {
 // max and min include 0, so that 0 is exact; a scale that would be 0 is 1. Rounding is to nearest
 // even and the result saturates to the type's range. x / scale is x * (1 / scale) in float.
 //
-// What is not finite does not become an ordinary number. Dynamic: a NaN or an infinity among the
-// elements of a scale makes it NaN (and the zero point 0), so everything dequantised with it is
-// NaN. Fixed: FP8 has a NaN, which x / scale becomes where it is NaN or infinite; integers have
-// none, so NaN becomes 0 (zero_point, if there is one) and infinities saturate: check x first where
-// that matters.
+// Values that are not finite. Dynamic: a NaN or an infinity among the elements of a scale makes the
+// scale NaN (and the zero point 0), so everything dequantised with it is NaN. Fixed: with FP8 they
+// become NaN; integers have no NaN, so NaN becomes 0 (the zero_point, if there is one) and
+// infinities saturate: check x first if that matters.
 //
 //   type         symmetric codes  qmax   with zero point
 //   i8           -127 .. 127      127    -

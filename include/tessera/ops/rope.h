@@ -18,7 +18,7 @@ enum class RopeStyle : uint8_t {
 
 enum class RopeScalingKind : uint8_t { none, linear, llama3, yarn };
 
-// How a model was stretched beyond the length it was trained on; names as in config.json.
+// How a model was extended beyond its training length; names as in config.json.
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::none;
   double factor = 1.0;                          // linear, llama3, yarn
@@ -38,18 +38,19 @@ std::vector<double> rope_frequencies(int64_t rotary_dim, double theta, const Rop
 Tensor make_rope_table(int64_t num_positions, int64_t rotary_dim, double theta,
                        const RopeScaling& scaling = {});
 
-// The same table on any device, its rows made when they are first needed: a model of a million
-// positions pays for those it reaches. Rows have the bits that make_rope_table gives them.
+// The same table on any device, with rows computed when they are first needed: a model of a million
+// positions pays only for those it reaches. The rows have the same bits as those of
+// make_rope_table.
 class RopeTable {
  public:
   RopeTable() = default;
-  // Takes the memory of all rows and makes none. On the CPU memory that no row was written to is
+  // Allocates memory for all rows and computes none. On the CPU, pages that were never written are
   // not resident.
   RopeTable(int64_t num_positions, int64_t rotary_dim, double theta, const RopeScaling& scaling,
             Device device);
 
-  // Rows [0, num_positions), as far as the table goes, are there for what is ordered on the stream
-  // after this call. Makes whole blocks of rows, so that most calls do nothing. Allocates nothing.
+  // Makes rows [0, num_positions), or all if the table is shorter, available to later work on the
+  // stream. Computes whole blocks of rows, so that most calls do nothing. Allocates nothing.
   void make_rows(int64_t num_positions, const Context& ctx = {});
 
   const TensorView& view() const { return table_.view(); }  // all rows, made or not
@@ -60,12 +61,12 @@ class RopeTable {
   std::vector<double> frequencies_;  // [rotary_dim / 2]
   double factor_ = 1.0;              // of attention
   Tensor table_;                     // f32 [num_positions, rotary_dim]
-  Tensor block_;                     // rows on their way to a GPU; empty on the CPU
+  Tensor block_;                     // rows to be copied to a GPU; empty on the CPU
   int64_t num_made_ = 0;
 };
 
 // Rotates the first rotary_dim (the table's width) elements of every head in place. A position
-// outside the table is refused on the CPU; on a GPU its tokens become NaN, so that it shows.
+// outside the table is refused on the CPU; on a GPU its token becomes NaN.
 struct RopeArgs {
   TensorView q;                      // [tokens, num_heads, head_dim]; f32, f16, bf16; updated
   std::optional<TensorView> k = {};  // [tokens, num_kv_heads, head_dim], otherwise as q

@@ -25,7 +25,7 @@ struct Prune24Args {
 };
 void prune_2_4(const Prune24Args& args, const Context& ctx = {});
 
-// The weight with its zeros again. Tensors are on the CPU.
+// The weight as a dense tensor. Tensors are on the CPU.
 struct Expand24Args {
   TensorView values;  // as prune_2_4 writes them
   TensorView meta;
@@ -35,8 +35,8 @@ void expand_2_4(const Expand24Args& args, const Context& ctx = {});
 
 //   out = a[m, k] . w[n, k]^T               accumulated in float, rounded once
 // over the kept elements of w. Row i of out depends on row i of a alone, bit for bit. m, n or k may
-// be 0. Where a is not finite, a left-out weight may count as 0 or not at all. Error: within 1 ulp
-// of the exact result, plus k * 2^-23 * sum |a| |w|.
+// be 0. If a is not finite, a dropped weight may or may not count as 0. Error: within 1 ulp of the
+// exact result, plus k * 2^-23 * sum |a| |w|.
 struct Gemm24Args {
   TensorView a;       // [m, k]; f16 or bf16; rows may be apart
   TensorView values;  // as prune_2_4 writes them, dtype of a

@@ -27,11 +27,11 @@ struct ActivationParams {
   int64_t up_stride;
   int64_t out_stride;
   uint32_t num_vecs;     // of all rows together; at least 1
-  Divisor vecs_per_row;  // cols / kVec, without a rest
+  Divisor vecs_per_row;  // cols / kVec, without a remainder
 };
 static_assert(std::is_trivially_copyable_v<ActivationParams>);
 
-// Vectors of each input a thread holds: 64 bytes in flight, whether from one tensor or from two.
+// Vectors of each input per thread: 64 bytes in flight in total, with one input or two.
 template <bool kHasUp>
 inline constexpr int kActivationVecs = kHasUp ? 2 : 4;
 
@@ -41,7 +41,7 @@ inline constexpr int kActivationVecs = kHasUp ? 2 : 4;
 //
 // Work      A thread owns 2 vectors of x and of up (4 of x where there is no up), a block's width
 //           apart, among the vectors of all rows numbered in order.
-// Pipeline  All loads of a thread before the first use, with no branch between them: an index
+// Pipeline  All loads of a thread are issued before the first use, without branches: an index
 //           beyond the end loads the last vector again. Many blocks on an SM overlap.
 // Output    Computed in float and rounded once. Out may be x or up: a thread has read its elements
 //           before it writes them, and those beyond the end are not written.
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kItemThreads)
   }
 }
 
-// The columns from begin_col to end_col of every row, in as many launches as indices need.
+// The columns from begin_col to end_col of every row; several launches if 32-bit indices need it.
 template <class Arch, class T, Activation kKind, bool kHasUp, int kVec>
 void launch_activation_columns(const ActivationParams& whole, int64_t num_rows, int64_t begin_col,
                                int64_t end_col, const Context& ctx) {
@@ -107,7 +107,7 @@ void launch_activation_columns(const ActivationParams& whole, int64_t num_rows, 
   }
 }
 
-// Whole vectors where rows start on them; the ragged end of each row, or all of it, one by one.
+// Whole vectors if rows are aligned; the end of each row, or all of it, element by element.
 template <class Arch, class T, Activation kKind, bool kHasUp>
 void launch_activation_kind(const ActivationParams& p, int64_t num_rows, int64_t num_cols,
                             const Context& ctx) {

@@ -50,7 +50,7 @@ static_assert(std::is_trivially_copyable_v<CopyTransposeParams>);
 
 inline constexpr uint32_t kTransposeThreads = 256;
 
-// Where a block's tile lies: its origin in x and out, and how much of it lies inside.
+// A block's tile: its origin in x and in out, and how much of it is inside the matrix.
 struct TransposePlace {
   int64_t x_offset;
   int64_t out_offset;
@@ -78,8 +78,8 @@ struct TransposePlace {
   }
 };
 
-// Words that hold neighbouring rows, one for each of 16 bytes' worth of columns, turned into one
-// vector of 16 bytes for each row. PTX: prmt.
+// Transposes words in registers: each word holds neighbouring rows of one column, each result is 16
+// bytes of one row. PTX: prmt.
 __device__ inline void turn_words(const uint32_t (&words)[16], uint4 (&rows)[4]) {
   uint32_t turned[4][4];
   TESSERA_UNROLL
@@ -118,8 +118,8 @@ __device__ inline void turn_words(const uint64_t (&words)[2], uint4 (&rows)[1]) 
                        static_cast<uint32_t>(words[1]), static_cast<uint32_t>(words[1] >> 32));
 }
 
-// One store of 16 bytes. Written out, because the compiler splits the assignment of a vector it has
-// just put together from shared memory. PTX: st.
+// One store of 16 bytes. In PTX, because the compiler splits the assignment of a vector that was
+// just assembled from shared memory. PTX: st.
 __device__ inline void store_16_bytes(void* to, const uint4& vec) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
                "r"(vec.x), "r"(vec.y), "r"(vec.z), "r"(vec.w)
@@ -141,9 +141,8 @@ struct TransposeTile {
   static constexpr uint32_t kLoads = kVecsPerColumn * kColumns / kTransposeThreads;
   static constexpr uint32_t kTurns = kRows / kWord * 8 / kTransposeThreads;
 
-  // Vector i of a column of a square lies at i ^ (column / kVec): a column is written as eight
-  // whole vectors, and a warp reads eight columns kVec apart from eight different ones. Neither
-  // way do two lanes meet in a bank.
+  // Vector i of a column of a square is stored at i ^ (column / kVec). A column is written as eight
+  // whole vectors, and a warp reads from eight columns kVec apart; neither has bank conflicts.
   uint4 data[kSquares][kColumns][8];
 
   __device__ uint4& vec_at(uint32_t column, uint32_t vec) {
@@ -155,14 +154,15 @@ struct TransposeTile {
   }
 };
 
-// A transpose where everything is aligned to 16 bytes.
+// A transpose of operands that are aligned to 16 bytes.
 //
 //   out[row][column] = x[column][row]                  for each index of the batch axes
 //
-// Work      A block turns one tile: 128 rows by 128 columns of 1 byte, 64 by 64 of 2, 64 by 32 of
+// Work      A block transposes one tile: 128 rows by 128 columns of 1 byte, 64 by 64 of 2, 64 by 32
+// of
 //           4, 64 by 16 of 8.
-// Pipeline  All 16-byte loads of a thread, one barrier, then words from shared memory, turned in
-//           registers into 16-byte stores. Many blocks on an SM overlap.
+// Pipeline  All 16-byte loads of a thread, one barrier, then words from shared memory, transposed
+//           in registers into 16-byte stores. Many blocks on an SM overlap.
 // Output    Bit for bit; each line of 128 bytes is written by eight neighbouring lanes.
 // Cost      Each unit read once and written once. Bandwidth is the limit.
 //           docs/kernels/elementwise.md
@@ -213,8 +213,8 @@ __global__ void __launch_bounds__(kTransposeThreads)
   }
 }
 
-// The same for any alignment: one unit an access, a warp's accesses side by side. The odd pitch, in
-// words, keeps the lanes of a warp in different banks both ways.
+// The same for any alignment: one unit per access, neighbouring lanes on neighbouring units. The
+// odd pitch, in words, avoids bank conflicts both ways.
 template <class Unit>
 inline constexpr uint32_t kRaggedEdge = sizeof(Unit) <= 2 ? 64 : 32;
 
@@ -300,7 +300,7 @@ void launch_transpose(const CopyPlan& plan, int row_axis, const Context& ctx) {
   }
 }
 
-// The type that stands for a unit of kBytes.
+// A type of kBytes.
 template <int kBytes>
 using CopyUnit = std::conditional_t<
     kBytes == 1, uint8_t,
@@ -309,7 +309,7 @@ using CopyUnit = std::conditional_t<
         std::conditional_t<kBytes == 4, uint32_t,
                            std::conditional_t<kBytes == 8, uint64_t, tile::Vec<uint32_t, 4>>>>>;
 
-inline constexpr int kGatherUnits = 4;  // of a thread
+inline constexpr int kGatherUnits = 4;  // per thread
 
 // A copy, unit by unit.
 //

@@ -1,4 +1,4 @@
-// How a strided copy is cut up: which axes merge, how wide a unit may be, and which way it goes.
+// How a strided copy is done: which axes merge, how wide a unit may be, and which kernel runs.
 // Plain functions of shapes, strides and addresses, tested without a GPU.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -20,8 +20,8 @@ struct CopyAxis {
   bool operator==(const CopyAxis&) const = default;
 };
 
-// A copy of units of unit_bytes each: as many elements as can move together, and no more. Axes of
-// size 1 are gone, so rank 0 is a copy of one unit.
+// A copy of units of unit_bytes each: as many elements as can move together. Axes of size 1 are
+// removed, so rank 0 is a copy of one unit.
 struct CopyPlan {
   uintptr_t x;  // address of the first unit
   uintptr_t out;
@@ -40,7 +40,7 @@ struct CopyPlan {
 
 inline constexpr int kMaxCopyUnitBytes = 16;
 
-// Joins each axis to the one inside it where both tensors walk the two with one stride.
+// Merges each axis with the one inside it if one stride walks both of them in both tensors.
 inline void merge_axes(CopyPlan& plan) {
   int kept = 0;
   for (int d = 0; d < plan.rank; ++d) {
@@ -59,14 +59,14 @@ inline void merge_axes(CopyPlan& plan) {
   plan.rank = kept;
 }
 
-// Whether a comes before b: out's order decides, so that stores are the ones side by side.
+// Whether a comes before b: the order of out decides, so that stores are contiguous.
 inline bool is_inside(const CopyAxis& a, const CopyAxis& b) {
   if (a.out_stride != b.out_stride) return a.out_stride < b.out_stride;
   return std::abs(a.x_stride) < std::abs(b.x_stride);
 }
 
-// The plan in elements, with negative output strides turned round and axes sorted and merged. The
-// views have the same shape, and at least one element.
+// The plan in elements, with negative strides of out reversed and axes sorted and merged. The views
+// have the same shape and at least one element.
 inline CopyPlan plan_copy(const TensorView& x, const TensorView& out) {
   CopyPlan plan{.x = reinterpret_cast<uintptr_t>(x.data),
                 .out = reinterpret_cast<uintptr_t>(out.data),
@@ -117,7 +117,7 @@ inline CopyPlan widen_units(CopyPlan plan) {
       plan.axis(d).out_stride /= 2;
     }
   }
-  merge_axes(plan);  // an inner axis of one unit goes
+  merge_axes(plan);  // removes an inner axis of one unit
   return plan;
 }
 
@@ -131,9 +131,9 @@ inline CopyPlan slice_plan(CopyPlan plan, int d, int64_t begin, int64_t end) {
   return plan;
 }
 
-// Calls f with pieces of at most max_units that cover the plan, their units widened. A contiguous
-// inner axis that only its length keeps from wide units is cut into a body and a short end, where
-// the copy is large enough to be worth two launches.
+// Calls f with pieces of at most max_units that cover the plan, with units as wide as possible. If
+// only the length of a contiguous inner axis prevents wide units, and the copy is large enough to
+// be worth two launches, it is cut into a body and a short end.
 template <class F>
 void for_each_piece(const CopyPlan& plan, int64_t max_units, F&& f) {
   constexpr int64_t kWorthTwoLaunches = 1 << 17;
@@ -158,8 +158,8 @@ void for_each_piece(const CopyPlan& plan, int64_t max_units, F&& f) {
   f(widen_units(plan));
 }
 
-// A copy that is a transpose at heart: out is contiguous along the inner axis 0, x along another.
-// Returns that other axis. Short axes are left to the gather, which wastes no tile on them.
+// Whether the copy is a transpose: out is contiguous along the inner axis 0, x along another one,
+// which is returned. Short axes are left to the gather kernel, which wastes no tile on them.
 inline std::optional<int> find_transposed_axis(const CopyPlan& plan) {
   constexpr int64_t kShortest = 8;
   if (plan.unit_bytes > 8 || plan.rank < 2) return std::nullopt;

@@ -10,9 +10,9 @@
 
 namespace tessera::kernels {
 
-// (q - zero_point) * scale of each code in a vector. Integers are shifted as integers, so that the
-// product is the only rounding. Nibbles are two's complement without a zero point and unsigned with
-// one: with `sign` 8 the first, with 0 the second.
+// (q - zero_point) * scale of each code in a vector. Integer codes are shifted as integers, so the
+// product is the only rounding. Nibbles are two's complement without a zero point (`sign` is 8) and
+// unsigned with one (`sign` is 0).
 template <class Code, int N, class Scales>
 __device__ void decode(const CodeVec<Code, N>& codes, const Scales& scales, int sign,
                        float (&values)[N]) {
@@ -32,11 +32,11 @@ __device__ void decode(const CodeVec<Code, N>& codes, const Scales& scales, int 
   }
 }
 
-// Codes to numbers.
+// Dequantisation.
 //
 //   out = (q - zero_point) * scale
 //
-// Work      A matrix tile a block: threads along a row, each on kMatrixRows rows, so that a
+// Work      A matrix tile per block: threads along a row, each on kMatrixRows rows, so that a
 //           column's scales are read once for all of them.
 // Pipeline  All loads of codes and of scales are issued before the first use.
 // Output    Stores of 16 bytes per thread; the float product is rounded once to the type.

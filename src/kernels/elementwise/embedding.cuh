@@ -25,7 +25,7 @@ struct EmbeddingParams {
   int64_t out_stride;
   int64_t vocab;
   uint32_t num_items;     // of all tokens together
-  Divisor items_per_row;  // hidden / kVec / kVecs, without a rest
+  Divisor items_per_row;  // hidden / kVec / kVecs, without a remainder
   bool has_long_ids;
 };
 static_assert(std::is_trivially_copyable_v<EmbeddingParams>);
@@ -36,8 +36,8 @@ static_assert(std::is_trivially_copyable_v<EmbeddingParams>);
 //
 // Work      A thread copies kVecs vectors of one row, spread evenly over it. Items are numbered by
 //           token and place in the row, so few tokens still reach many blocks.
-// Pipeline  One id, then all vectors, then the stores. The id is one address to most of a warp,
-//           and comes from L1 or L2.
+// Pipeline  The id, then all vectors, then the stores. Most of a warp reads the same id, from L1 or
+//           L2.
 // Output    Bit for bit; a row of NaN where the id is outside the table.
 // Cost      4 bytes per element in bf16, no arithmetic. Bandwidth is the limit.
 //           docs/kernels/elementwise.md
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kItemThreads)
   for (int u = 0; u < kVecs; ++u) vecs[u].store(to + u * step);
 }
 
-// All tokens, in as many launches as indices need.
+// All tokens; several launches if 32-bit indices need it.
 template <class Arch, class T, int kVec, int kVecs>
 void launch_embedding_tokens(const EmbeddingParams& whole, int64_t num_tokens, int64_t hidden,
                              const Context& ctx) {
@@ -94,7 +94,7 @@ void launch_embedding_tokens(const EmbeddingParams& whole, int64_t num_tokens, i
 template <class Arch, class T>
 void launch_embedding(const EmbeddingArgs& args, const Context& ctx) {
   constexpr int kVec = tile::kVecSize<T>;
-  constexpr int64_t kFullChip = 1 << 17;  // threads; with fewer, one vector each spreads the work
+  constexpr int64_t kFullChip = 1 << 17;  // threads; with fewer, one vector each uses more SMs
   const Rows out = as_rows(args.out, "embedding: out");
   if (out.num_rows == 0 || out.num_cols == 0) return;
   const EmbeddingParams p{.table = args.table.data,

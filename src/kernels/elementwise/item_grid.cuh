@@ -9,14 +9,14 @@
 
 namespace tessera::kernels {
 
-// Items of one launch, so that an index and a step beyond it fit in 32 bits; more are cut into
+// The most items of one launch: an index and a step beyond it fit in 32 bits. More items take
 // several launches.
 inline constexpr int64_t kMaxItems = int64_t{1} << 30;
 
 inline constexpr int kItemThreads = 256;  // the largest block item_shape makes
 
-// Large work takes large blocks. Small work takes small ones, so that it reaches every SM: its
-// time is the latency of one pass, and that is shortest with few warps on each.
+// Large problems use large blocks. Small ones use small blocks, so that every SM gets some: their
+// time is the latency of one pass, which is shortest with few warps per SM.
 template <class Arch>
 LaunchShape item_shape(int64_t num_items, int items_per_thread) {
   const int64_t num_threads = (num_items + items_per_thread - 1) / items_per_thread;
@@ -33,8 +33,8 @@ __device__ inline uint32_t item_index(int u) {
   return (blockIdx.x * kPerThread + static_cast<uint32_t>(u)) * blockDim.x + threadIdx.x;
 }
 
-// Whether rows that start at `data` and lie `stride` elements apart can be walked in whole aligned
-// vectors of 16 bytes. A null pointer can.
+// Whether rows that start at `data`, `stride` elements apart, can be read in aligned vectors of 16
+// bytes. A null pointer counts as aligned.
 template <class T>
 bool starts_on_vectors(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % tile::kMaxAccessBytes == 0 &&

@@ -1,5 +1,5 @@
-// The launchers the elementwise tables point at. Each is defined in its .cuh and instantiated for
-// one library in instances/*.cu; a row without an instance does not link.
+// The launchers of the elementwise tables. Each is defined in its .cuh and instantiated for both
+// libraries from the list in CMakeLists.txt; a row without an instance does not link.
 // SPDX-License-Identifier: MIT
 #pragma once
 

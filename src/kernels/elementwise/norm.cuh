@@ -20,8 +20,8 @@ struct NormParams {
   const void* bias;           // [hidden]; null: none
   void* residual;             // [rows, hidden], updated in place; null: none
   void* out;                  // [rows, hidden]
-  const float* static_scale;  // [1]; null: not this way
-  float* token_scale;         // [rows]; null: not this way
+  const float* static_scale;  // [1], read; null: no fixed scale
+  float* token_scale;         // [rows], written; null: no scale per row
 
   int64_t x_stride;
   int64_t residual_stride;
@@ -35,11 +35,11 @@ static_assert(std::is_trivially_copyable_v<NormParams>);
 // function of hidden alone, so that a row's sum is folded in the same order in any batch.
 struct NormTile {
   int num_threads;
-  int vecs_per_thread;  // 1 or 2; 0: the row does not fit in registers and is walked
+  int vecs_per_thread;  // 1 or 2; 0: the row does not fit in registers
 };
 
 inline constexpr int kNormMaxThreads = 1024;
-inline constexpr int kNormLongThreads = 512;  // a row that is walked: registers for its steps
+inline constexpr int kNormLongThreads = 512;  // for rows that do not fit in registers
 
 constexpr NormTile choose_norm_tile(int hidden, int vec_size) {
   const int num_vecs = (hidden + vec_size - 1) / vec_size;
@@ -47,13 +47,13 @@ constexpr NormTile choose_norm_tile(int hidden, int vec_size) {
     const int threads = (num_vecs + vecs_per_thread - 1) / vecs_per_thread;
     return NormTile{(threads + 31) / 32 * 32, vecs_per_thread};
   };
-  // Few warps make the block's reduction short, two vectors a thread keep loads in flight.
+  // Few warps keep the block's reduction short; two vectors per thread keep loads in flight.
   if (num_vecs <= 128) return tile(1);
   if (num_vecs <= 2 * kNormMaxThreads) return tile(2);
   return {kNormLongThreads, 0};
 }
 
-// One buffer per reduction, so that none waits for the readers of another.
+// One buffer per reduction, so that none has to wait for readers of another.
 struct NormReductions {
   float first[tile::kMaxWarps];
   float second[tile::kMaxWarps];
@@ -71,9 +71,9 @@ struct NormValues {
   float values[tile::kVecSize<In>];
 };
 
-// Starts the weights on their way while the previous kernel still runs: one request a cache line,
-// from the first block alone. From every block the requests themselves cost a third of the
-// bandwidth at 16384 rows.
+// Prefetches the weights into L2 while the previous kernel still runs: one request per cache line,
+// from the first block only. From every block, the requests cost a third of the bandwidth at 16384
+// rows.
 template <class In>
 __device__ void prefetch_weights(const NormParams& p) {
   if (blockIdx.x != 0) return;
@@ -84,8 +84,8 @@ __device__ void prefetch_weights(const NormParams& p) {
   if (p.bias != nullptr) tile::prefetch_l2(static_cast<const In*>(p.bias) + begin);
 }
 
-// What a kind of norm needs to know of the row. `sum(term)` adds term(h) over the thread's
-// elements; the fold across the block happens here.
+// The statistics of a row for each kind of norm. `sum(term)` adds term(h) over the thread's
+// elements; the sum across the block is done here.
 struct RootMeanSquare {
   static constexpr bool kTakesBias = false;
 
@@ -118,7 +118,7 @@ struct MeanVariance {
 template <class In, class Out, bool kIsWhole>
 struct NormRow {
   static constexpr float kQuantMax = quant_max(dtype_of<Out>);
-  static constexpr bool kIsQuantized = kQuantMax > 0.0f;  // otherwise y leaves rounded
+  static constexpr bool kIsQuantized = kQuantMax > 0.0f;  // otherwise y is only rounded
   static constexpr int kSize = tile::kVecSize<In>;
   using Values = NormValues<In>;
   using Vec = tile::Vec<In, kSize>;
@@ -149,7 +149,7 @@ struct NormRow {
     store_row_vec<kIsWhole>(sum, residual(), v, p.hidden);
     return sum;
   }
-  // Of the elements that lie in the row.
+  // Over the elements that lie in the row.
   template <class Term>
   __device__ float sum_of(int v, const Values& h, const Term& term) const {
     const int count = p.hidden - v * kSize;
@@ -160,7 +160,7 @@ struct NormRow {
     }
     return total;
   }
-  // Zeros where there is no bias.
+  // Zeros if there is no bias.
   __device__ Vec load_bias(int v) const {
     const bool is_inside = v * kSize < p.hidden && p.bias != nullptr;
     if constexpr (!kIsWhole) return is_inside ? load(p.bias, v) : Vec{};
@@ -230,7 +230,7 @@ struct NormRow {
 //           an L2 prefetch of the weights is issued.
 // Output    The mean of squares (for LayerNorm the mean, then the squares around it) is folded by
 //           shuffles, then once across warps: the order depends on hidden alone. A quantised
-//           output adds one reduction for the row's largest magnitude where its scale is dynamic.
+//           output with a dynamic scale adds a reduction for the row's largest magnitude.
 // Cost      Reads x and writes out once: 4 bytes per element in bf16, 8 with a residual, and about
 //           4 flop. Bandwidth is the limit. docs/kernels/elementwise.md
 // Needs     hidden up to 2048 vectors, a whole number of them, every row aligned to 16 bytes.
@@ -286,9 +286,9 @@ __global__ void __launch_bounds__(kNormMaxThreads, 1)
   for (int i = 0; i < kVecs; ++i) row.store(vec_of_thread(i), h[i], inverse_scale);
 }
 
-// The same for rows of any length (kIsWhole) and any alignment, walked in steps of a block: once
-// for each statistic, and once more to write. These are rare, so this one is kept simple: what it
-// reads again comes from L2. It folds in the order of norm_kernel.
+// The same for rows of any length (kIsWhole) or any alignment: the block reads the row once for
+// each statistic and once more to write, mostly from L2. Such rows are rare, so this kernel is kept
+// simple. It sums in the order of norm_kernel.
 template <class Arch, class Kind, class In, class Out, bool kIsWhole>
 __global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads, 1)
     norm_long_kernel(const __grid_constant__ NormParams p) {
@@ -350,8 +350,8 @@ void launch_norm(const NormParams& p, bool is_whole, int64_t num_rows, const Con
   if (!fits) launch(&norm_long_kernel<Arch, Kind, In, Out, true>, shape, p, ctx);
 }
 
-// Views to params, for both kinds: their arguments differ only in the bias. Launches the kernel
-// for whole vectors where every row of every tensor is aligned and made of them.
+// Arguments to params, for both kinds, which differ only in the bias. Launches the kernel for whole
+// vectors if every row of every tensor is aligned and a multiple of a vector.
 template <class Arch, class Kind, class In, class Out, class Args>
 void launch_norm_args(const Args& args, std::string_view x_name, const Context& ctx) {
   constexpr int kSize = tile::kVecSize<In>;

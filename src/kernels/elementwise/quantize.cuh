@@ -11,14 +11,14 @@
 
 namespace tessera::kernels {
 
-// The run of elements a thread works on: a token's row, or a group within it.
+// The elements that share a scale and that a thread works on: a token's row, or a group in it.
 template <class In, class Code, bool kIsVectorized>
 struct QuantizeRun {
   static constexpr int kSize = tile::kVecSize<In>;
   const In* x;
   Code* out;
-  int64_t idx;  // of its scale
-  int cols;     // 0 beyond the last run: nothing is loaded and nothing stored
+  int64_t idx;  // the index of its scale
+  int cols;     // 0 beyond the last run: nothing is loaded or stored
 
   __device__ explicit QuantizeRun(const QuantizeParams& p) : idx(row_of_thread()) {
     const int64_t runs_per_row = p.scales.row_step;
@@ -50,7 +50,7 @@ struct QuantizeRun {
 //           4096 takes 256 threads. A thread owns kRunVecs vectors of 16 bytes, strided by the run.
 // Pipeline  All loads of a run are issued before the first use, and x stays in registers as it
 //           was loaded until it is encoded.
-// Output    Codes, and one scale (and zero point) a run. Extremes do not depend on the order.
+// Output    Codes, and one scale (and zero point) per run. Extremes do not depend on the order.
 // Cost      Reads x once and writes codes: 3 bytes per element for bf16 to 8 bits, 2.5 to 4 bits,
 //           and about 4 flop. Bandwidth is the limit. docs/kernels/elementwise.md
 // Needs     runs up to 2048 vectors; whole aligned vectors if kIsVectorized.
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kRunMaxThreads, 1)
 }
 
 // The same for runs of any length, one block each, walked twice: once for the range and once to
-// encode. The second reading comes mostly from L2.
+// encode. The second pass reads mostly from L2.
 template <class Arch, class In, class Code, bool kHasZero, bool kIsVectorized>
 __global__ void __launch_bounds__(kRunMaxThreads, 1)
     quantize_long_run_kernel(const __grid_constant__ QuantizeParams p) {
@@ -123,10 +123,9 @@ void launch_quantize_runs(const QuantizeParams& p, const Context& ctx) {
   });
 }
 
-// Until finish_scales_kernel runs, the outputs themselves hold the range: `scale` the top and
-// `zero_point` the bits of the depth. Both are floats that are never negative, which order as
-// integers do, and NaN is 0x7fffffff, the greatest of all; so an integer maximum gathers them, and
-// the order of arrival does not matter.
+// Until finish_scales_kernel runs, the outputs hold the range: `scale` the top and `zero_point` the
+// bits of the depth. Both are non-negative floats, whose bits are ordered like integers, and NaN is
+// 0x7fffffff, the largest. So an integer maximum combines them in any order.
 template <bool kHasZero>
 __device__ void gather_range(const ScaleTable& table, int64_t idx,
                              const ValueRange<kHasZero>& range) {
@@ -144,7 +143,7 @@ __device__ inline int64_t scale_of_thread() {
   return static_cast<int64_t>(blockIdx.x) * kScaleThreads + threadIdx.x;
 }
 
-// Empties the ranges.
+// Sets all ranges to empty.
 template <class Arch>
 __global__ void __launch_bounds__(kScaleThreads)
     start_scales_kernel(const __grid_constant__ QuantizeParams p) {
@@ -176,13 +175,11 @@ __global__ void __launch_bounds__(kScaleThreads)
 //
 //   range[c] = (max, -min) over rows of x[row, c]     or absmax; kPerColumn false: over c as well
 //
-// Work      A matrix tile a block, stepping down the rows by the grid; a thread stays on the
-// columns
-//           of one vector.
+// Work      A matrix tile per block, stepping down the rows by the grid; a thread stays on the
+//           columns of one vector.
 // Pipeline  kMatrixRows loads are issued before the first is used.
-// Output    One integer maximum per thread and column (a block, for the whole matrix) on the
-// scale's
-//           own memory. The result does not depend on their order.
+// Output    One atomic integer maximum per thread and column (per block, for the whole matrix), in
+//           the memory of the scale. The result does not depend on their order.
 // Cost      Reads x once: 2 bytes and 2 flop per element in bf16. Bandwidth is the limit.
 //           docs/kernels/elementwise.md
 // Needs     ranges emptied by start_scales_kernel; whole aligned vectors if kIsVectorized.
@@ -229,7 +226,7 @@ __global__ void __launch_bounds__(kMatrixThreads)
 // Blocks that find ranges: enough to fill a large GPU twice, few enough that gathering is cheap.
 inline constexpr int64_t kRangeBlocks = 512;
 
-// Leaves scales (and zero points) for columns, or one for the tensor. An empty x leaves 1 (and 0).
+// Finds scales (and zero points) of all columns, or one for the tensor. An empty x gives 1 (and 0).
 template <class Arch, class In, class Code, bool kHasZero>
 void launch_find_scales(const QuantizeParams& p, bool is_per_column, const Context& ctx) {
   const int64_t scale_blocks = (p.num_scales + kScaleThreads - 1) / kScaleThreads;
@@ -253,11 +250,11 @@ void launch_find_scales(const QuantizeParams& p, bool is_per_column, const Conte
   launch(&finish_scales_kernel<Arch, Code, kHasZero>, scale_shape, p, ctx);
 }
 
-// Quantisation with scales that are there already.
+// Quantisation with known scales.
 //
 //   out = round(x * (1 / scale)) (+ zero_point), saturated
 //
-// Work      A matrix tile a block: threads along a row, each on kMatrixRows rows, so that a
+// Work      A matrix tile per block: threads along a row, each on kMatrixRows rows, so that a
 //           column's scales are read and inverted once for all of them.
 // Pipeline  All loads of x and of the scales are issued before the first use.
 // Output    Codes, by stores of 8 bytes per thread for bf16 to 8 bits, 4 to 4 bits.
@@ -310,8 +307,8 @@ template <class Arch, class In, class Code, bool kHasZero>
 void launch_quantize_with(const QuantizeParams& p, ScaleMode mode, const Context& ctx) {
   const bool is_empty = p.num_rows == 0 || p.cols == 0;
   if (mode == ScaleMode::dynamic) {
-    // A run takes at most a block: one scale for a long row is better found by the whole grid. A
-    // scale for each column of one row looks like runs of one element, which i4 cannot store alone.
+    // A run is at most one block's work; a single scale for a long row is found faster by the whole
+    // grid. A scale per column of one row looks like runs of one element, which i4 cannot store.
     const bool is_per_column = p.scales.cols_per_scale == 1 && p.num_scales == p.cols;
     const bool is_long = p.num_scales == 1 && p.cols > kRunMaxThreads * tile::kVecSize<In>;
     if (p.scales.row_step > 0 && !is_empty && !is_per_column && !is_long) {

@@ -52,7 +52,7 @@ constexpr MatrixTile choose_matrix_tile(int num_vecs) {
 // Plain data, copied by value into constant memory. Strides count elements.
 struct QuantizeParams {
   const void* x;  // [num_rows, cols]
-  void* out;      // [num_rows, cols] codes; two a byte for i4
+  void* out;      // [num_rows, cols] codes; two per byte for i4
   ScaleTable scales;
 
   int64_t x_stride;
@@ -66,7 +66,7 @@ struct QuantizeParams {
 static_assert(std::is_trivially_copyable_v<QuantizeParams>);
 
 struct DequantizeParams {
-  const void* x;  // [num_rows, cols] codes; two a byte for i4
+  const void* x;  // [num_rows, cols] codes; two per byte for i4
   void* out;      // [num_rows, cols]
   ScaleTable scales;
 
@@ -82,15 +82,15 @@ static_assert(std::is_trivially_copyable_v<DequantizeParams>);
 // How threads cover the run of elements that shares a dynamic scale: a token's row or a group.
 // Short runs take part of a warp, so that a block holds several.
 struct RunBlock {
-  int num_threads;  // of one run: a power of two up to 32, or a multiple of 32
-  int num_runs;     // of one block
-  bool is_long;     // the run does not fit in registers and is walked
+  int num_threads;  // per run: a power of two up to 32, or a multiple of 32
+  int num_runs;     // per block
+  bool is_long;     // the run does not fit in registers and is read twice
 };
 
 inline constexpr int kRunMaxThreads = 1024;
-inline constexpr int kRunVecs = 2;             // of a thread, for a run in registers
-inline constexpr int kRunSharedThreads = 128;  // of a block with several runs
-inline constexpr int kRunLongVecs = 4;         // loads in flight for each thread of a long run
+inline constexpr int kRunVecs = 2;             // vectors per thread, for a run in registers
+inline constexpr int kRunSharedThreads = 128;  // threads of a block with several runs
+inline constexpr int kRunLongVecs = 4;         // loads in flight per thread of a long run
 
 constexpr RunBlock choose_run_block(int num_vecs) {
   const int wanted = (num_vecs + kRunVecs - 1) / kRunVecs;
@@ -104,11 +104,11 @@ constexpr RunBlock choose_run_block(int num_vecs) {
   return {kRunMaxThreads, 1, true};
 }
 
-// Codes in one element of storage.
+// Codes per element of storage.
 template <class Code>
 inline constexpr int kPacked = dtype_of<Code> == DType::i4 ? 2 : 1;
 
-// N codes as they lie in memory.
+// N codes as stored.
 template <class Code, int N>
 using CodeVec = tile::Vec<Code, N / kPacked<Code>>;
 
@@ -131,12 +131,12 @@ __device__ void store_codes(const CodeVec<Code, N>& codes, Code* row, int v, int
   store_row_vec<kIsVectorized>(codes, row, v, cols / kPacked<Code>);
 }
 
-// The range of some values with 0 among them, as two numbers that are never negative, or the NaN
-// 0x7fffffff that max.NaN gives once a value is NaN.
+// The range of some values and 0, as two non-negative numbers; both are the NaN 0x7fffffff, which
+// max.NaN returns, once a value is NaN.
 template <bool kHasZero>
 struct ValueRange {
-  float top = 0.0f;    // the greatest value; without a zero point the largest magnitude
-  float depth = 0.0f;  // minus the least value; unused without a zero point
+  float top = 0.0f;    // the largest value; without a zero point the largest magnitude
+  float depth = 0.0f;  // minus the smallest value; unused without a zero point
 
   __device__ void include(float value) {
     top = tile::Max::apply(top, kHasZero ? value : fabsf(value));
@@ -191,7 +191,7 @@ struct Scale {
   int zero_point;
 };
 
-// PTX: add.sat. A sum beyond 32 bits stays at their end.
+// PTX: add.sat. A sum beyond 32 bits saturates.
 __device__ inline int add_saturated(int a, int b) {
   int sum;
   asm("add.sat.s32 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
@@ -200,7 +200,7 @@ __device__ inline int add_saturated(int a, int b) {
 
 __device__ inline int clamp(int value, int low, int high) { return min(max(value, low), high); }
 
-// How a type's codes are made. kHasZero: codes start at 0 and are shifted by a zero point.
+// How values become codes of a type. kHasZero: unsigned codes, shifted by a zero point.
 template <class Code, bool kHasZero>
 struct Coder {
   static constexpr DType kType = dtype_of<Code>;
@@ -318,7 +318,7 @@ __device__ inline MatrixPlace place_in_matrix(const MatrixTile& tile) {
           tile.rows_down()};
 }
 
-// Which scales an access finds. `vec_size` is that of the wider side, `is_vectorized` of both.
+// How a kernel reads its scales. `vec_size` is that of the wider side, `is_vectorized` of both.
 inline ScaleAccess choose_scale_access(const ScaleTable& table, int cols, int vec_size,
                                        bool is_vectorized) {
   const auto starts_vector = [](const void* data) {

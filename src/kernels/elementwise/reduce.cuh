@@ -43,11 +43,11 @@ static_assert(std::is_trivially_copyable_v<ArgmaxParams>);
 inline constexpr int kReduceVecs = 4;  // loads in flight for each thread
 inline constexpr int kReduceMaxThreads = 512;
 
-// A long row waits for one block's share of the bandwidth, so with few rows a cluster splits it:
-// into as many parts as keep the grid to two blocks per SM. Argmax is exact in any order; the split
-// may depend on the number of rows.
+// With few long rows, one block per row would not use the bandwidth, so a cluster splits a row into
+// parts, as long as the grid stays within two blocks per SM. Argmax is exact in any order, so the
+// split may depend on the number of rows.
 inline constexpr int kArgmaxMaxParts = 8;
-inline constexpr int kArgmaxSplitVecs = 2048;  // rows shorter than this are not worth a barrier
+inline constexpr int kArgmaxSplitVecs = 2048;  // shorter rows are not worth a cluster barrier
 inline constexpr int64_t kArgmaxBlocks = 256;
 
 constexpr int choose_argmax_parts(int num_vecs, int64_t num_rows) {
@@ -79,7 +79,7 @@ struct Reducer {
 // Work      One block per row, or one warp where a row is at most 128 vectors; a thread owns the
 //           vectors strided by the block, and keeps one accumulator for each lane of a vector.
 // Pipeline  kReduceVecs loads are issued before the first is used. The launch bound asks for one
-//           block per SM: for more the compiler would save registers and issue two at a time.
+//           block per SM: with more, the compiler saves registers and issues two at a time.
 // Output    Lanes, then shuffles, then once across warps: the order depends on cols alone.
 // Cost      Reads x once: 2 bytes and 1 flop per element in bf16. Bandwidth is the limit.
 //           docs/kernels/elementwise.md
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kReduceMaxThreads, 1)
   constexpr int kSize = tile::kVecSize<T>;
   __shared__ float parts[tile::kMaxWarps];
   const int64_t row_idx = row_of_thread();
-  if (row_idx >= p.num_rows) return;  // a whole warp, in blocks that need no barrier
+  if (row_idx >= p.num_rows) return;  // a whole warp; such blocks have no barrier
   tile::wait_for_previous(Arch{});
 
   const T* row = static_cast<const T*>(p.x) + row_idx * p.x_stride;
@@ -175,7 +175,7 @@ __device__ inline uint64_t warp_max(uint64_t key) {
   return key;
 }
 
-// Every thread of the row gets the largest key; one barrier where the row has several warps.
+// Every thread of the row gets the largest key; one barrier if the row has several warps.
 __device__ inline uint64_t block_max(uint64_t key, uint64_t* parts) {
   const int lane = static_cast<int>(threadIdx.x) % tile::kWarpSize;
   const int num_warps = static_cast<int>(blockDim.x) / tile::kWarpSize;
@@ -190,12 +190,12 @@ __device__ inline uint64_t block_max(uint64_t key, uint64_t* parts) {
 __device__ inline void meet_parts(Portable, int) {}
 __device__ inline uint64_t fold_parts(Portable, uint64_t key, uint64_t*, int) { return key; }
 
-// Says that this block runs, so that the first may be written to.
+// Announces that this block has started, so that others may write to its shared memory.
 __device__ inline void meet_parts(Sm90, int num_parts) {
   if (num_parts > 1) tile::ptx::cluster_arrive_relaxed();
 }
 
-// Each block leaves its key with the first block of the cluster, which folds them.
+// Each block stores its key in the shared memory of the cluster's first block, which folds them.
 __device__ inline uint64_t fold_parts(Sm90, uint64_t key, uint64_t* parts, int num_parts) {
   if (num_parts == 1) return key;
   tile::ptx::cluster_wait();
@@ -217,7 +217,7 @@ struct BestCandidate {
   float value = -__builtin_huge_valf();
   int col = -1;  // -1: none yet
 
-  // Most vectors hold nothing better than what is known; one comparison passes over them.
+  // Most vectors hold nothing better; one comparison skips them.
   template <bool kIsVectorized, class T, int N>
   __device__ void include(const tile::Vec<T, N>& x, int first_col, int count) {
     float values[N];
@@ -247,10 +247,9 @@ struct BestCandidate {
 // Pipeline  kReduceVecs loads are issued before the first is used.
 // Output    Candidates meet as integer keys of value and column, so any order gives the same
 //           answer. Blocks of a cluster send theirs to the first block's shared memory.
-// Cost      Reads x once: 2 bytes and 1 comparison per element in bf16. Bandwidth is the limit;
-// with
-//           few rows it is one block's latency, which is why a row is split. A vocabulary of
-//           128,256 in bf16 is 256 KB a row. docs/kernels/elementwise.md
+// Cost      Reads x once: 2 bytes and 1 comparison per element in bf16. Bandwidth is the limit, or
+//           with few rows the latency of one block, which is why a row is split. A vocabulary of
+//           128,256 in bf16 is 256 KB per row. docs/kernels/elementwise.md
 // Needs     cols from 1 to 2^30; whole aligned vectors if kIsVectorized; num_parts 1 but on sm_90.
 template <class Arch, class T, bool kIsVectorized>
 __global__ void __launch_bounds__(kReduceMaxThreads)
@@ -260,7 +259,7 @@ __global__ void __launch_bounds__(kReduceMaxThreads)
   __shared__ uint64_t block_parts[kArgmaxMaxParts];
   meet_parts(Arch{}, p.num_parts);
   const int64_t row_idx = row_of_thread() / p.num_parts;
-  if (row_idx >= p.num_rows) return;  // a whole warp, in blocks that need no barrier
+  if (row_idx >= p.num_rows) return;  // a whole warp; such blocks have no barrier
   tile::wait_for_previous(Arch{});
 
   const T* row = static_cast<const T*>(p.x) + row_idx * p.x_stride;

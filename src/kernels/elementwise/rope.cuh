@@ -20,7 +20,7 @@ namespace tessera::kernels {
 // Plain data, copied by value into constant memory. Strides count elements; the innermost
 // dimension is contiguous, so it has none.
 struct RopeHeads {
-  void* data;  // [tokens, num_heads, head_dim]; null where num_heads is 0
+  void* data;  // [tokens, num_heads, head_dim]; null if num_heads is 0
   int64_t token_stride;
   int64_t head_stride;
   uint32_t num_heads;
@@ -58,7 +58,7 @@ struct RopeShare {
 
   uint32_t first;  // offsets in the head
   uint32_t second;
-  uint32_t pairs[kRuns];  // where the runs start
+  uint32_t pairs[kRuns];  // the first pair of each run
 
   __device__ RopeShare(uint32_t vec_idx, uint32_t half) {
     const uint32_t start = vec_idx * kVec;
@@ -126,8 +126,8 @@ __device__ inline int64_t load_position(const RopeParams& p, uint32_t token_idx)
 // Work      A thread owns one pair of vectors in kHeads heads of one token. Items are numbered by
 //           token, head group and vector, q's groups before k's, so a warp reads whole lines and
 //           a token's angles are shared in L1.
-// Pipeline  Every vector is in flight before the position and then the angles are asked for, so
-//           their latencies overlap; the angles serve kHeads heads from registers.
+// Pipeline  All vectors are loaded before the position and the angles, so that their latencies
+//           overlap; the angles stay in registers for kHeads heads.
 // Output    Each element is read and written by one thread. A position outside the table turns
 //           the angles, and so the rotated elements, to NaN.
 // Cost      4 bytes per element in bf16, 3 flop, and rotary_dim floats of the table for each token.
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kItemThreads) rope_kernel(const __grid_constan
   const uint32_t head_idx = (is_q ? group_idx : group_idx - p.num_q_groups) * kHeads;
   const uint32_t half = p.rotary_dim / 2;
   const Share share(vec_idx, half);
-  // A group that reaches beyond the last head takes that head again: it is read twice before it is
-  // written, and written twice with the same values, which costs less than a branch.
+  // A group that reaches beyond the last head repeats it: read twice before it is written, and
+  // written twice with the same values, which costs less than a branch.
   T* starts[kHeads];
   starts[0] = static_cast<T*>(heads.data) + token_idx * heads.token_stride +
               head_idx * heads.head_stride + share.first;
@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(kItemThreads) rope_kernel(const __grid_constan
     first[h] = Vec::load(starts[h]);
     second[h] = Vec::load(starts[h] + (share.second - share.first));
   }
-  // No instruction, but no load moves across it: the compiler would put off half of the vectors,
-  // and wait for the position before the first.
+  // Emits no instruction, but keeps the compiler from moving loads across it. Otherwise it delays
+  // half of the vectors until the position has arrived.
   __syncwarp();
 
   const int64_t position = load_position(p, token_idx);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kItemThreads) rope_kernel(const __grid_constan
   }
 }
 
-// All tokens, in as many launches as indices need.
+// All tokens; several launches if 32-bit indices need it.
 template <class Arch, class T, RopeStyle kStyle, int kVec, int kHeads>
 void launch_rope_tokens(const RopeParams& whole, int64_t num_tokens, const Context& ctx) {
   const auto count_groups = [](const RopeHeads& heads) {
@@ -221,7 +221,7 @@ template <class Arch, class T, RopeStyle kStyle>
 void launch_rope_style(const RopeParams& p, int64_t num_tokens, const Context& ctx) {
   constexpr int kVec = tile::kVecSize<T>;
   constexpr int kHeads = 4;
-  constexpr int64_t kFullChip = 1 << 17;  // threads; with fewer, one head each spreads the work
+  constexpr int64_t kFullChip = 1 << 17;  // threads; with fewer, one head each uses more SMs
   const auto is_aligned = [](const RopeHeads& heads) {
     return starts_on_vectors<T>(heads.data, heads.token_stride) &&
            starts_on_vectors<T>(heads.data, heads.head_stride);

@@ -25,8 +25,8 @@ inline int count_cols(const Rows& rows, const char* what) {
   return static_cast<int>(rows.num_cols);
 }
 
-// Whether rows can be walked in aligned vectors of N elements of `view`. A view that is not there
-// does not stand in the way.
+// Whether rows can be read in aligned vectors of N elements of `view`. A view without data counts
+// as aligned.
 template <int N>
 bool can_vectorize(const TensorView& view, const Rows& rows) {
   const int64_t vec_bytes = storage_bytes(view.dtype, N);
@@ -41,10 +41,10 @@ bool can_vectorize(const TensorView& view, const Rows& rows) {
 constexpr int count_vecs(int cols, int vec_size) { return (cols + vec_size - 1) / vec_size; }
 
 // How a block covers rows: blockDim is (num_threads, num_rows). Several short rows share a block,
-// a warp each, and need no barrier. A function of the columns alone, so that a row is folded in
-// the same order in any batch.
+// a warp each, without a barrier. A function of the columns alone, so that a row is summed in the
+// same order in any batch.
 struct RowBlock {
-  int num_threads;  // of one row: a multiple of 32
+  int num_threads;  // per row: a multiple of 32
   int num_rows;
 
   dim3 grid(int64_t rows) const {
@@ -55,7 +55,7 @@ struct RowBlock {
   }
 };
 
-inline constexpr int kRowsPerBlock = 4;  // of rows that one warp covers
+inline constexpr int kRowsPerBlock = 4;  // if one warp covers a row
 
 constexpr RowBlock choose_row_block(int num_vecs, int vecs_per_thread, int max_threads) {
   const int wanted = (num_vecs + vecs_per_thread - 1) / vecs_per_thread;
@@ -68,12 +68,12 @@ __device__ inline int64_t row_of_thread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
 }
 
-// Which vector of the row is a thread's i-th.
+// The index in the row of a thread's i-th vector.
 __device__ inline int vec_of_thread(int i) {
   return static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x);
 }
 
-// One vector, or zeros where `is_inside` is false. No branch: see tile/ptx/ld_global.cuh.
+// One vector, or zeros if not `is_inside`. No branch: see tile/ptx/ld_global.cuh.
 template <class T, int N>
 __device__ tile::Vec<T, N> load_vec_if(const T* data, bool is_inside) {
   using Vec = tile::Vec<T, N>;
@@ -108,8 +108,8 @@ __device__ void store_row_vec(const tile::Vec<T, N>& vec, T* row, int v, int col
   }
 }
 
-// Whether element i of a vector with `count` elements left in its row lies in it. Whole vectors
-// lie in the row or beyond it as one.
+// Whether element i of a vector is inside the row, of which `count` elements are left. Whole
+// vectors are inside or outside as one.
 template <bool kIsVectorized>
 __device__ bool is_in_row(int i, int count) {
   return (kIsVectorized ? 0 : i) < count;

@@ -50,9 +50,9 @@ inline RowKey key_of(const QuantizeArgs& args) { return {args.x.dtype, args.out.
 inline RowKey key_of(const DequantizeArgs& args) { return {args.x.dtype, args.out.dtype}; }
 inline RowKey key_of(const ScaleArgs& args) { return {args.x.dtype, args.out.dtype}; }
 inline RowKey key_of(const ReduceArgs& args) { return {args.x.dtype, args.out.dtype}; }
-// The index type is chosen inside the launcher.
+// The launcher chooses by the type of the index.
 inline RowKey key_of(const ArgmaxArgs& args) { return {args.x.dtype, args.x.dtype}; }
-// A copy moves bits: the key is the unsigned or same-width type that stands for them.
+// A copy moves bits: the key is one type for each width.
 inline RowKey key_of(const CopyArgs& args) {
   switch (bit_width(args.x.dtype)) {
     case 8: return {DType::u8, DType::u8};

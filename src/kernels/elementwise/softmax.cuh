@@ -36,20 +36,20 @@ struct SoftmaxParams {
 };
 static_assert(std::is_trivially_copyable_v<SoftmaxParams>);
 
-inline constexpr int kSoftmaxMaxThreads = 512;  // with the row in registers: 128 a thread
+inline constexpr int kSoftmaxMaxThreads = 512;  // row in registers: 128 registers per thread
 inline constexpr int kSoftmaxLongThreads = 1024;
-inline constexpr int kSoftmaxLongVecs = 2;  // loads in flight for each thread of a long row
+inline constexpr int kSoftmaxLongVecs = 2;  // loads in flight per thread of a long row
 
-// Vectors of a row that each thread keeps, or 0: the row does not fit in registers and is walked.
+// Vectors of a row that each thread keeps in registers; 0: the row does not fit.
 constexpr int choose_softmax_vecs(int num_vecs) {
   if (num_vecs <= 32) return 1;
   if (num_vecs <= 2 * kSoftmaxMaxThreads) return 2;
   return num_vecs <= 4 * kSoftmaxMaxThreads ? 4 : 0;
 }
 
-// exp(x) for x <= 0. Where the result is rounded to 16 bits, the exponential unit alone is exact
-// enough: its relative error, below 2^-16 down to x = -100, is under a hundredth of a
-// rounding in bf16 and a thirty-second in f16.
+// exp(x) for x <= 0. For results rounded to 16 bits the exponential unit is accurate enough: its
+// relative error, below 2^-16 down to x = -100, is less than a hundredth of a rounding step in bf16
+// and a thirty-second of one in f16.
 template <class T>
 __device__ inline float exp_for(float x) {
   return sizeof(T) == 2 ? __expf(x) : expf(x);
@@ -96,8 +96,8 @@ struct SoftmaxRow {
     }
     return raw;
   }
-  // scale * x + mask. A hidden element is minus infinity whatever x holds there, NaN included, and
-  // so is one beyond the row.
+  // scale * x + mask. Hidden elements, and those beyond the row, are minus infinity, even if x is
+  // NaN there.
   __device__ Values logits(const Raw& raw, int v) const {
     const int count = cols - v * kSize;
     Values result;
@@ -139,7 +139,7 @@ struct SoftmaxRow {
     TESSERA_UNROLL
     for (int i = 0; i < kSize; ++i) values.values[i] *= factor;
   }
-  // With nothing visible the exponents are taken against 0: each gives 0, and their sum is 0.
+  // If nothing is visible, the base is 0: every exponential is 0, and so is their sum.
   __device__ static float base_of(float top) { return top == kHidden ? 0.0f : top; }
   __device__ static float inverse_of(float sum) {
     return sum == 0.0f ? 0.0f : __fdiv_rn(1.0f, sum);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kSoftmaxMaxThreads)
   __shared__ float max_parts[tile::kMaxWarps];
   __shared__ float sum_parts[tile::kMaxWarps];
   const int64_t row_idx = row_of_thread();
-  if (row_idx >= p.num_rows) return;  // a whole warp, in blocks that need no barrier
+  if (row_idx >= p.num_rows) return;  // a whole warp; such blocks have no barrier
   const Row row(p, row_idx);
   tile::wait_for_previous(Arch{});
 
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kSoftmaxMaxThreads)
 }
 
 // Softmax of rows of any length, walked twice by one block: once to keep a running maximum and the
-// sum of exponentials below it, and once more to write. The second reading comes mostly from L2.
+// sum of exponentials, and once more to write. The second pass reads mostly from L2.
 template <class Arch, class T, MaskKind kMask, bool kIsVectorized>
 __global__ void __launch_bounds__(kSoftmaxLongThreads)
     softmax_long_kernel(const __grid_constant__ SoftmaxParams p) {
@@ -247,7 +247,7 @@ void launch_softmax_rows(const SoftmaxParams& p, const Context& ctx) {
                                   : RowBlock{kSoftmaxLongThreads, 1};
   const LaunchShape shape{
       .grid = block.grid(p.num_rows), .block = block.block(), .overlaps_previous = kOverlaps<Arch>};
-  if (!p.is_vectorized) {  // rare: the widest kernel serves all that fit, in the same order
+  if (!p.is_vectorized) {  // rare: the widest kernel serves all rows that fit
     return vecs > 0 ? launch(&softmax_kernel<Arch, T, kMask, false, 4>, shape, p, ctx)
                     : launch(&softmax_long_kernel<Arch, T, kMask, false>, shape, p, ctx);
   }

@@ -1,4 +1,4 @@
-// Named barriers: a subset of a block's warps meet, or some announce and others wait.
+// Named barriers: some of a block's warps synchronise, or some arrive and others wait.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tessera::tile::ptx {
 
-// Barriers 0 to 15 exist; 0 is __syncthreads. Thread counts are multiples of 32 and count those who
-// arrive and those who wait together.
+// Barriers 0 to 15 exist; 0 is __syncthreads. Thread counts are multiples of 32 and include threads
+// that arrive and threads that wait.
 
 // PTX: bar.sync.
 __device__ __forceinline__ void bar_sync(int barrier, int num_threads) {

@@ -27,7 +27,7 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 
-// PTX: barrier.cluster.arrive.relaxed. Orders no memory: for "nobody has left yet".
+// PTX: barrier.cluster.arrive.relaxed. Orders no memory accesses: for "no block has exited yet".
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

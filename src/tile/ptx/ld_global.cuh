@@ -1,5 +1,5 @@
-// Loads from global memory under a predicate, so that a load beyond the end costs no branch. A
-// branch around each load makes the compiler unpack one before it issues the next.
+// Predicated loads from global memory, so that a load beyond the end needs no branch. With a branch
+// around each load the compiler waits for one load before it issues the next.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace tessera::tile::ptx {
 
-// PTX: ld.global, predicated. The words are 0 where `is_inside` is false; the address is aligned to
-// all of them.
+// PTX: ld.global, predicated. The words are 0 if not `is_inside`; the address is aligned to all of
+// them together.
 __device__ __forceinline__ void ld_global_if(const void* data, bool is_inside,
                                              uint32_t (&words)[4]) {
   words[0] = words[1] = words[2] = words[3] = 0;

@@ -52,9 +52,9 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t peer_barrier) {
                : "memory");
 }
 
-// PTX: mbarrier.arrive.relaxed on a barrier of a block of the cluster. Orders no ordinary access:
-// for stages that only the copy engine and the tensor cores touch. The releasing form costs a fence
-// of the whole device, hundreds of cycles.
+// PTX: mbarrier.arrive.relaxed on a barrier of a block of the cluster. Orders no ordinary accesses:
+// for stages that only TMA and the tensor cores access. The releasing form costs a device-wide
+// fence, hundreds of cycles.
 __device__ __forceinline__ void mbarrier_arrive_cluster_relaxed(uint32_t peer_barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(peer_barrier)
                : "memory");
@@ -127,7 +127,7 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
   }
 }
 
-// For waits known to be long: the warp sleeps up to `suspend_ns` between two looks.
+// For long waits: the warp sleeps up to `suspend_ns` between two tries.
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity,
                                               uint32_t suspend_ns) {
   while (!mbarrier_try_wait(barrier, parity, suspend_ns)) {
@@ -139,19 +139,19 @@ __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t
   }
 }
 
-// PTX: fence.mbarrier_init. Makes initialised barriers visible to the cluster and to the copy
-// engine; a block or cluster barrier must still follow before others use them.
+// PTX: fence.mbarrier_init. Makes initialised barriers visible to the cluster and to TMA; a block
+// or cluster barrier must still follow before others use them.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// PTX: fence.proxy.async. Orders ordinary accesses to shared memory before later ones of the copy
-// engine and the tensor cores. Every writing thread executes it, then the barrier follows.
+// PTX: fence.proxy.async. Orders ordinary accesses to shared memory before later ones by TMA and
+// the tensor cores. Every writing thread executes it, before the barrier.
 __device__ __forceinline__ void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// PTX: fence.proxy.async, over all state spaces: also for global memory the copy engine reads next.
+// PTX: fence.proxy.async, for all state spaces: also for global memory that TMA reads next.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async;" ::: "memory");
 }

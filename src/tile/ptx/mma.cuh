@@ -76,7 +76,7 @@ __device__ __forceinline__ void mma_u8_s8(int32_t (&d)[4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// PTX: mma.m16n8k16, .f16 to .f16: two halves a register, for work that tolerates it.
+// PTX: mma.m16n8k16, .f16 to .f16: two halves per register, for sums that tolerate it.
 __device__ __forceinline__ void mma_f16_accumulate(uint32_t (&d)[2], const uint32_t (&a)[4],
                                                    const uint32_t (&b)[2]) {
   asm volatile(

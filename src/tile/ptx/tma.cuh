@@ -1,4 +1,4 @@
-// The copy engine of sm_90: contiguous bulk copies, bulk groups, L2 policies.
+// TMA, the copy engine of sm_90: contiguous bulk copies, bulk groups, L2 policies.
 // SPDX-License-Identifier: MIT
 //
 // Addresses in shared memory and in global memory are aligned to 16 bytes, sizes are multiples of
@@ -10,7 +10,7 @@
 
 namespace tessera::tile::ptx {
 
-// What L2 should do with the lines a copy touches; made by the functions below, once a kernel.
+// What L2 should do with the lines of a copy; made by the functions below, once per kernel.
 struct CachePolicy {
   uint64_t bits;
 };

@@ -1,14 +1,14 @@
-// Tensor copies of the copy engine of sm_90: boxes of 2 to 5 dimensions named by a tensor map.
+// Tensor copies of TMA: boxes of 2 to 5 dimensions of the tensor that a map describes.
 // SPDX-License-Identifier: MIT
 //
 // A map comes from tensor_map.h and reaches the kernel as a const __grid_constant__ parameter.
 // Coordinates count elements, innermost dimension first; elements outside the tensor load as zeros
 // and are not stored. Shared memory is aligned to 128 bytes, or to the swizzle's repeat.
 //
-// Seen on the H200, where each is an illegal instruction: an innermost coordinate that is no
-// multiple of 16 bytes; a store at a negative coordinate (a load may begin there). And a store
-// clips the innermost dimension in steps of 16 bytes: where rows are no multiple of that long, it
-// writes into what pads them.
+// Observed on the H200. An illegal instruction: an innermost coordinate that is not a multiple of
+// 16 bytes, and a store at a negative coordinate (a load may begin there). A store clips the
+// innermost dimension in steps of 16 bytes: if rows are not a multiple of that, it writes into
+// their padding.
 #pragma once
 
 #include <cuda.h>
@@ -243,7 +243,7 @@ __device__ __forceinline__ void tensor_store(const CUtensorMap* map, Coord<kRank
 }
 
 // PTX: cp.reduce.async.bulk.tensor, .add. Adds the box to global memory, in the type of the map.
-// The order of several additions is not defined: only for integers, or for one addition an element.
+// The order of several additions is undefined: only for integers, or one addition per element.
 template <int kRank>
 __device__ __forceinline__ void tensor_reduce_add(const CUtensorMap* map, Coord<kRank> c,
                                                   uint32_t source) {

@@ -1,4 +1,4 @@
-// What a warp or warpgroup of sm_90a does as one: elect a leader, resize its register file.
+// What a warp or warpgroup of sm_90a does as a whole: elect a leader, change its register count.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -5,8 +5,8 @@
 // comes from shared memory through a descriptor (descriptor.cuh), A likewise or from registers. A
 // thread holds n / 2 registers of D; which element each is: fragment.cuh.
 //
-// The order of a use: fence, products, commit_group, wait_group. Between a product and the wait
-// that covers it, neither D nor an A in registers may be touched.
+// Order of use: fence, products, commit_group, wait_group. Between a product and the wait that
+// covers it, neither D nor an A in registers may be read or written.
 #pragma once
 
 #include <cstdint>
@@ -273,7 +273,7 @@ __device__ __forceinline__ void wgmma_ss(float (&d)[kRegisters], uint64_t a_desc
   FOR_EACH_OTHER_FLOAT_N(FLOAT_SS)
 }
 
-// The same, overwriting D: what it held before is not read, and its registers are free until here.
+// The same, overwriting D: its old contents are not read, so its registers are free until here.
 template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
 __device__ __forceinline__ void wgmma_ss_first(float (&d)[kRegisters], uint64_t a_descriptor,
                                                uint64_t b_descriptor) {
@@ -292,8 +292,7 @@ __device__ __forceinline__ void wgmma_ss(int32_t (&d)[kRegisters], uint64_t a_de
   FOR_EACH_N(INTEGER_SS)
 }
 
-// PTX: wgmma.mma_async, A in registers: the fragment of fragment.cuh, one 16x32-byte block per
-// warp.
+// PTX: wgmma.mma_async, A in registers: fragments as in fragment.cuh, 16 rows x 32 bytes per warp.
 template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
 __device__ __forceinline__ void wgmma_rs(float (&d)[kRegisters], const uint32_t (&a)[4],
                                          uint64_t b_descriptor, bool accumulate) {
