@@ -1,4 +1,4 @@
-// A world of one.
+// A single rank.
 // SPDX-License-Identifier: MIT
 #include "dist/communicator.h"
 #include "tessera/ops/copy.h"

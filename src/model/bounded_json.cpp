@@ -1,4 +1,4 @@
-// Reading JSON within limits. The parser itself is iterative, so the depth is counted as it goes.
+// Reading JSON within limits. The parser is iterative; the depth is checked as it goes.
 // SPDX-License-Identifier: MIT
 #include "model/bounded_json.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Watches the events of a parse: how deep it is, and the keys of every object that is open.
+// Follows a parse: its depth, and the keys of every object that is still open.
 class Watch {
  public:
   explicit Watch(std::string_view origin) : origin_(origin) {}
@@ -41,7 +41,7 @@ class Watch {
   std::vector<std::set<std::string>> open_;
 };
 
-// The text before and at the byte where parsing stopped: a NaN shows with the key it belongs to.
+// The text before the byte where parsing stopped, so that a NaN is shown with its key.
 std::string excerpt(std::string_view text, size_t byte) {
   constexpr size_t kBefore = 40;
   const size_t end = std::min(byte, text.size());

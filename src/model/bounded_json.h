@@ -1,4 +1,4 @@
-// JSON from files that nobody vouches for: bounded in size and depth, and no key twice.
+// JSON from untrusted files: bounded in depth, with no duplicate keys.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,14 +8,15 @@
 
 namespace tessera::model {
 
-// Deeper than any file of a checkpoint nests, and shallow enough for code that recurses.
+// Deeper than any file of a checkpoint, and shallow enough for code that recurses.
 inline constexpr int kMaxJsonDepth = 16;
 
-// Refuses what is not JSON, holds NUL, nests deeper than kMaxJsonDepth, or repeats a key of one
-// object. The message begins with `origin`, shows the text around the mistake, and is one line.
+// Refuses text that is not JSON, contains NUL, nests deeper than kMaxJsonDepth, or repeats a key
+// within an object. The message is one line; it begins with `origin` and shows the text around the
+// mistake.
 nlohmann::json parse_json(std::string_view text, std::string_view origin);
 
-// A value as messages show it: as shown() does text.
+// A value for a message, escaped and cut as shown() does with text.
 std::string shown_value(const nlohmann::json& value);
 
 }  // namespace tessera::model

@@ -1,6 +1,12 @@
-// Which files a checkpoint is, and the tensors they hold together.
+// Which files make up a checkpoint, and the tensors in them.
 // SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <set>
 
 #include "core/read_file.h"
@@ -31,7 +37,7 @@ bool is_cached_blob(const fs::path& path, const fs::path& folder) {
          path.parent_path() == snapshots.parent_path() / "blobs";
 }
 
-// The file an index names, once it is known not to lead out of the folder.
+// The file that an index names; refused if it is outside the folder.
 fs::path shard_path(const fs::path& folder, const std::string& name, const fs::path& index) {
   const fs::path relative(name);
   const bool climbs = std::ranges::find(relative, fs::path("..")) != relative.end();
@@ -59,7 +65,7 @@ bool is_pickled(const fs::path& path) {
   return extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt";
 }
 
-// Says what was found instead of weights.
+// Reports what the folder has instead of weights.
 [[noreturn]] void refuse_folder(const fs::path& folder) {
   std::string stray, gguf, pickled;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -87,6 +93,35 @@ bool is_pickled(const fs::path& path) {
 }
 
 }  // namespace
+
+WeightFile::WeightFile(const std::filesystem::path& path) : name_(shown_path(path.native())) {
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail(concat(name_, ": cannot open: ", std::strerror(errno)));
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    fail(concat(name_, ": is not a regular file"));
+  }
+  size_bytes_ = status.st_size;
+}
+
+WeightFile::~WeightFile() { ::close(descriptor_); }
+
+void WeightFile::read(int64_t begin, std::span<std::byte> to) const {
+  for (size_t done = 0; done < to.size();) {
+    const int64_t at = begin + static_cast<int64_t>(done);
+    const ssize_t got = ::pread(descriptor_, to.data() + done, to.size() - done, at);
+    if (got > 0) {
+      done += static_cast<size_t>(got);
+    } else if (got == 0) {
+      fail(concat(name_, ": ends at byte ", at, " and had ", size_bytes_,
+                  " bytes when it was opened; something cut it while it was read: fetch it again, "
+                  "and load it when nothing writes to it"));
+    } else if (errno != EINTR) {
+      fail(concat(name_, ": cannot read at byte ", at, ": ", std::strerror(errno)));
+    }
+  }
+}
 
 void Checkpoint::add_file(const fs::path& path, const std::string& file_name) {
   files_.push_back(std::make_unique<WeightFile>(path));

@@ -1,4 +1,4 @@
-// A model's shape as its config.json gives it, checked before anything is allocated.
+// A model's shape as its config.json describes it, checked before anything is allocated.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Fields: type and range checks, and the messages they refuse with.
+// Fields: checks of types and ranges, and their messages.
 // SPDX-License-Identifier: MIT
 #include "model/config_fields.h"
 

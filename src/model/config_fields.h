@@ -1,4 +1,4 @@
-// Typed fields of a configuration file, each read with the range it must lie in.
+// Typed fields of a configuration file, each read with its valid range.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace tessera::model {
 
-// One JSON object. A key that is null counts as absent, as it does for Hugging Face. Refusals name
-// the file, the key and the value, and say what would be right.
+// One JSON object. A key whose value is null counts as absent, as for Hugging Face. Refusals name
+// the file, the key and the value, and say what is valid.
 class Fields {
  public:
-  // Keeps references to `object`; `prefix` begins messages: "config.json: ".
+  // Keeps a reference to `object`. Messages begin with `prefix`: "config.json: ".
   Fields(const nlohmann::json& object, std::string prefix);
 
   const nlohmann::json* find(std::string_view key) const;  // null where absent

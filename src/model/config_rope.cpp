@@ -1,4 +1,4 @@
-// RoPE in the two spellings of config.json, and the kinds of scaling that are supported.
+// RoPE settings in both spellings of config.json, and the kinds of scaling that are supported.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -14,10 +14,10 @@ namespace {
 
 constexpr double kMaxTheta = 1e12;
 constexpr double kMaxFactor = 1e4;
-constexpr double kMaxTurns = 1e6;  // of beta_fast and the frequency factors
+constexpr double kMaxTurns = 1e6;  // for beta_fast and the frequency factors
 
 double read_theta(const Fields& fields) {
-  // 1 would make all frequencies equal, and no model goes below it.
+  // At 1 all frequencies are equal; no model goes below.
   return fields.number_or_none("rope_theta", 1.0, kMaxTheta).value_or(10000.0);
 }
 
@@ -38,7 +38,7 @@ RopeScaling read_llama3(const Fields& fields) {
   return scaling;
 }
 
-// How much attention sharpens when a context is stretched `factor` times, after the YaRN paper.
+// The YaRN paper's factor on attention scores for a context stretched `factor` times.
 double attention_scale(double factor, double weight) {
   return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
 }
@@ -100,7 +100,7 @@ void read_rope(const Fields& fields, ModelConfig& config) {
                   " is given; parameters of their own for kinds of layers are not supported"));
     }
     refuse_partial(*parameters);
-    // Files in between the two spellings keep theta outside.
+    // Some files have rope_parameters but keep rope_theta at the top level.
     config.rope_theta = read_theta(parameters->has("rope_theta") ? *parameters : fields);
     config.rope_scaling = read_scaling(*parameters, config);
   } else {

@@ -90,8 +90,8 @@ TensorView KvLayout::scales_view(const Part& part, std::byte* data, Device devic
   return view;
 }
 
-// Tokens before heads; but where rows are short, heads before tokens: memory is read faster in runs
-// of more than 64 bytes (docs/kernels/decode.md).
+// Tokens are the outer axis and heads the inner one; for quantised rows, which are short, the other
+// way round, because memory is read faster in runs of more than 64 bytes (docs/kernels/decode.md).
 TensorView KvLayout::pages_view(DType dtype, std::byte* data, Device device) const {
   const int64_t page_size = options_.page_size;
   TensorView view = TensorView::contiguous(

@@ -22,12 +22,12 @@ struct KvOptions {
 // Keys that share a scale by column wait in a tail until there are 32 of them.
 constexpr bool has_tails(KvFormat type) { return traits(type).has_tail(); }
 
-// Keys, values, scales of keys, scales of values, one after the other. Scales by row lie with the
-// rows of one page and head side by side, each such run on 16 bytes, so that a kernel reads a
-// page's in one go; views with strides show them in the order of the pages.
+// Keys, values, scales of keys, scales of values, one after the other. Scales by row are stored
+// with all rows of one page and head together, each such run aligned to 16 bytes, so that a kernel
+// reads the scales of a page at once; strided views show them in the order of the pages.
 class KvLayout {
  public:
-  // num_kv_heads is this rank's share. Refuses options that make no cache.
+  // num_kv_heads is this rank's share. Refuses invalid options.
   KvLayout(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options);
 
   int64_t page_bytes() const;   // of one layer, scales included

@@ -1,4 +1,5 @@
-// The memory of a paged KV cache: every layer's keys and values. src/cache says whose a page is.
+// The memory of a paged KV cache: every layer's keys and values. src/cache decides which sequence a
+// page belongs to.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,11 +15,11 @@
 
 namespace tessera::model {
 
-// One allocation for the pages of all layers, one for their tails.
+// One allocation for the pages of all layers, and one for their tails.
 class KvMemory {
  public:
-  // num_kv_heads is this rank's share. The memory starts as zeros: a kernel may read the rows of a
-  // page beyond a sequence, as long as it gives them no weight.
+  // num_kv_heads is this rank's share. The memory starts as zeros, because kernels may read rows of
+  // a page beyond the end of a sequence, giving them no weight, and they must be finite.
   KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOptions& options, Device device)
       : KvMemory(config, num_kv_heads, options, TensorPool(device)) {}
   // One whose views have made-up addresses, for dry runs.
@@ -27,7 +28,7 @@ class KvMemory {
     return KvMemory(config, num_kv_heads, options, TensorPool(device, DryRegion::cache));
   }
 
-  // Pages, scales and tails of a layer; whose they are is the caller's to add.
+  // Pages, scales and tails of a layer; the caller adds page table and lengths.
   PagedKv layer(int64_t layer) const;
   TensorView k_pages(int64_t layer) const { return this->layer(layer).k_pages; }
   TensorView v_pages(int64_t layer) const { return this->layer(layer).v_pages; }
@@ -39,8 +40,8 @@ class KvMemory {
   int64_t num_layers() const { return memory_.size(0); }
   int64_t page_bytes() const { return num_layers() * layout_.page_bytes(); }  // with its scales
   int64_t size_bytes() const { return pool_.size_bytes(); }
-  // Copies whole pages, every layer: {source, target}. No target is also a source. Pages beyond the
-  // memory are refused.
+  // Copies whole pages {source, target} in every layer. No target is also a source. Refuses pages
+  // that do not exist.
   void copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, const Context& ctx);
   // Copies one tail, every layer.
   void copy_tail(int32_t source, int32_t target, const Context& ctx);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLengthBytes = 8;
 
-// Every type of the format, and ours where there is one.
+// Every type of the format, and our dtype where there is one.
 struct StoredType {
   std::string_view name;
   int num_bits;
@@ -59,8 +59,8 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// How long the header is, believed only once it is known to lie in the file. `first` are the
-// file's first bytes, kFirstBytes or as many as it has.
+// The length of the header, checked to lie within the file. `first` holds the file's first
+// kFirstBytes, or all of a shorter file.
 constexpr size_t kFirstBytes = 32;
 size_t header_length(std::span<const std::byte> first, uint64_t file_bytes,
                      std::string_view origin) {
@@ -84,7 +84,7 @@ size_t header_length(std::span<const std::byte> first, uint64_t file_bytes,
   return static_cast<size_t>(length);
 }
 
-// Checks one entry against the bytes there are behind the header, and makes its tensor.
+// Checks an entry against the bytes that follow the header, and makes its tensor.
 class EntryReader {
  public:
   EntryReader(uint64_t first_byte, uint64_t data_bytes, std::string_view origin)
@@ -124,8 +124,8 @@ class EntryReader {
   }
 
  private:
-  // None where a product overflows or ends within a byte; sizes of a tensor with an empty axis are
-  // bounded too, as views hold them in 63 bits.
+  // None if the size overflows or is not a whole number of bytes. Sizes of a tensor with an empty
+  // axis are limited too, because views hold them in 63 bits.
   static std::optional<uint64_t> bytes_needed(const HeaderEntry& entry, int num_bits) {
     uint64_t bits = static_cast<uint64_t>(num_bits);
     bool is_empty = false;
@@ -147,12 +147,12 @@ class EntryReader {
     return text + "]";
   }
 
-  uint64_t first_byte_;  // behind the header
+  uint64_t first_byte_;  // where the data begins, after the header
   uint64_t data_bytes_;
   std::string_view origin_;
 };
 
-// Sorted by their bytes, the tensors must follow each other without overlap or gap to the end.
+// In the order of their bytes, the tensors must cover the data without overlap or gap.
 void check_tiling(const std::vector<HeaderEntry>& sorted, uint64_t num_bytes,
                   std::string_view origin, const EntryReader& reader) {
   uint64_t next = 0;

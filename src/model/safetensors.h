@@ -1,4 +1,4 @@
-// Tensors in safetensors files. Everything is checked before it is believed.
+// Tensors in safetensors files. Nothing in a header is used before it is checked.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,21 +13,43 @@
 #include <string_view>
 #include <vector>
 
-#include "model/weight_file.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera::model {
 
-// A tensor of a file: what it is, and where its elements lie, in row-major order. A file may hold
-// tensors that cannot be loaded: of a type such as F64 or BOOL, or of a rank above kMaxRank.
+// A regular file held open. It is read, not mapped: if a mapped file shrinks, the process dies of
+// SIGBUS, whereas a short read is an Error that names the file. Weights keep no reference to it
+// once they are loaded. Any number of threads may read at once.
+class WeightFile {
+ public:
+  explicit WeightFile(const std::filesystem::path& path);
+  ~WeightFile();
+  WeightFile(const WeightFile&) = delete;
+  WeightFile& operator=(const WeightFile&) = delete;
+
+  int64_t size_bytes() const { return size_bytes_; }       // when it was opened
+  const std::string& shown_name() const { return name_; }  // as messages have it
+
+  // Bytes [begin, begin + to.size()), which lie within size_bytes().
+  void read(int64_t begin, std::span<std::byte> to) const;
+
+ private:
+  std::string name_;
+  int descriptor_ = -1;
+  int64_t size_bytes_ = 0;
+};
+
+// A tensor of a file: its type and shape, and where its elements are, in row-major order. A file
+// may hold tensors that cannot be loaded: of a type such as F64 or BOOL, or of a rank above
+// kMaxRank.
 struct StoredTensor {
   std::string name;
   std::string_view type;       // as the file spells it: "BF16"
   std::vector<int64_t> shape;  // as in the file
   std::optional<DType> dtype;  // none: it cannot be loaded
-  int64_t begin = 0;           // of its bytes in the file; perhaps misaligned for its type
+  int64_t begin = 0;           // first byte in the file; may be misaligned for the type
   int64_t num_bytes = 0;
-  const WeightFile* file = nullptr;  // of a Checkpoint, which keeps it
+  const WeightFile* file = nullptr;  // owned by the Checkpoint
 };
 
 // Refuses a tensor that cannot be loaded, naming it, its type and its shape.
@@ -39,20 +61,20 @@ inline constexpr size_t kMaxStoredRank = 32;
 // The tensors of one file's bytes, in the order of their bytes. `origin` is what messages call the
 // file. Refuses a header that is too long, is not a JSON object of the format's fields, or repeats
 // a name; a type the format does not have; a shape whose size overflows or disagrees with the
-// bytes; and bytes that overlap, leave gaps or end before or after the file. Takes memory in
-// proportion to the header, whatever the header says.
+// bytes; and bytes that overlap, leave gaps or end before or after the file. The memory it takes is
+// proportional to the length of the header, whatever the header claims.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view origin);
-// The same, with no more than the header read.
+// The same, reading only the header.
 std::vector<StoredTensor> parse_safetensors(const WeightFile& file);
 
 // All tensors of a model folder: model.safetensors, or the shards model.safetensors.index.json
 // lists. Pickled weights are refused by design.
 //
-// What an index names is confined to the folder: no absolute path, no "..", and no symbolic link
-// that leads out. One exception, because it is how Hugging Face keeps its cache: in a folder
-// .../snapshots/REVISION a link may lead to .../blobs. A model.safetensors that the user made a
-// link is the user's own choice, and is followed.
+// Files named by an index must lie in the folder: no absolute path, no "..", and no symbolic link
+// to the outside. One exception, for Hugging Face's cache: in a folder .../snapshots/REVISION a
+// link may point to .../blobs. A model.safetensors that is itself a link is followed: the user made
+// it.
 class Checkpoint {
  public:
   static Checkpoint open(const std::filesystem::path& folder);
@@ -62,13 +84,13 @@ class Checkpoint {
   int64_t size_bytes() const { return size_bytes_; }  // of all files
 
  private:
-  // Opens a file and takes its tensors; one that another file has is refused.
+  // Opens a file and adds its tensors; refuses a name that another file has.
   void add_file(const std::filesystem::path& path, const std::string& file_name);
   void add_shards(const std::filesystem::path& folder, const std::filesystem::path& index);
 
   std::vector<std::unique_ptr<WeightFile>> files_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
-  std::map<std::string, std::string, std::less<>> file_of_;  // by tensor, for messages
+  std::map<std::string, std::string, std::less<>> file_of_;  // by tensor name, for messages
   int64_t size_bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// A state machine over the events of the JSON parser. It knows three levels, so nesting is refused
-// where it begins, and duplicate names are seen before any is lost.
+// A state machine over the JSON parser's events. The format has three levels, so deeper nesting is
+// refused at once, and duplicate names are noticed before one replaces the other.
 // SPDX-License-Identifier: MIT
 #include "model/safetensors_header.h"
 
@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Every member returns true to go on; a refusal throws.
+// Every handler returns true to continue, or throws to refuse.
 class HeaderEvents final : public nlohmann::json_sax<json> {
  public:
   explicit HeaderEvents(std::string_view origin) : origin_(origin) {}
@@ -138,7 +138,7 @@ class HeaderEvents final : public nlohmann::json_sax<json> {
     fail(concat(origin_, ": tensor '", shown(name_), "' ", why));
   }
 
-  // A value of a kind that cannot stand where it does.
+  // A value of a kind that is not allowed at this place.
   [[noreturn]] void unexpected(std::string_view what) const {
     switch (level_) {
       case Level::document: fail(concat(origin_, ": the header is ", what, ", not an object"));
@@ -153,7 +153,7 @@ class HeaderEvents final : public nlohmann::json_sax<json> {
   std::string_view origin_;
   Level level_ = Level::document;
   Field field_ = Field::type;
-  std::string name_;  // the key last seen at the level of names
+  std::string name_;  // the tensor name seen last
   std::array<bool, 3> seen_{};
   std::vector<uint64_t> list_;
   std::set<std::string> names_;
@@ -171,7 +171,7 @@ std::vector<HeaderEntry> read_header(std::string_view text, std::string_view ori
   }
   check_no_nul(text, concat(origin, ": the header"));
   HeaderEvents events(origin);
-  // A refusal throws, so a parse that ends has succeeded.
+  // Refusals throw, so a parse that returns has succeeded.
   json::sax_parse(text.begin(), text.end(), &events);
   return events.take();
 }

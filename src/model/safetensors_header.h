@@ -9,7 +9,7 @@
 
 namespace tessera::model {
 
-// What the header says of one tensor; nothing of it is compared with the file yet.
+// What the header says about one tensor, not yet checked against the file.
 struct HeaderEntry {
   std::string name;
   std::string type;
@@ -18,8 +18,9 @@ struct HeaderEntry {
   uint64_t end = 0;
 };
 
-// In the order of the text. Refuses, naming the tensor, what is not the format: a name or a field
-// twice, a field missing or unknown, a value of another type. Memory is in proportion to the text.
+// In the order of the text. Refuses, naming the tensor, a name or a field that appears twice, a
+// field that is missing or unknown, and a value of the wrong type. Memory is proportional to the
+// text.
 std::vector<HeaderEntry> read_header(std::string_view text, std::string_view origin);
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// What communicators promise: of a world of one, and of several ranks in one process.
+// What communicators promise, for a single rank and for several ranks in one process.
 // SPDX-License-Identifier: MIT
 #include "dist/communicator.h"
 

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, for tests: what is exchanged goes through a shared table.
+// Ranks as threads of one process, for tests: they exchange data through a shared table.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -69,7 +69,7 @@ class ThreadCommunicator final : public dist::Communicator {
   int rank_;
 };
 
-// Runs body(communicator) as every rank of a world, each on its own thread.
+// Runs body(communicator) for every rank, each on its own thread.
 template <class Body>
 void run_ranks(int size, Body&& body) {
   ThreadWorld world(size);

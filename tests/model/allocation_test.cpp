@@ -82,8 +82,8 @@ TEST(Allocation, AStepTakesNoMemory) {
     const std::vector<int32_t> prompt(40, 7);
     std::vector<std::vector<Chunk>> kinds = {{{&first, {1}}, {&second, prompt, true}},
                                              {{&first, {2}}, {&second, {3}}}};
-    // On the CPU decoding over codes keeps vectors of its own; and a step's plan keeps the memory
-    // of the longest step so far.
+    // On the CPU decoding over a quantised cache keeps its own vectors, and the plan of a step
+    // keeps the memory of the longest step so far: warm both up first.
     if (kind.kv_type != KvFormat::plain) {
       kinds = {{{&first, {1}, false, true}, {&second, prompt}}};
       for (int i = 0; i < 4; ++i) runner.step(kinds.front());

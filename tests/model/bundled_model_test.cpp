@@ -89,8 +89,8 @@ TEST_F(BundledModel, GreedyTokensInF32AreTheOraclesForEveryPrompt) {
   }
 }
 
-// How far logits may be apart when the final hidden state is off by `relative` of its norm in a
-// direction of no account: four deviations of a projection on rows of the embedding.
+// How far logits may differ when the final hidden state is off by `relative` of its norm in a
+// random direction: four standard deviations of its projection on a row of the embedding.
 double logit_bound(double relative) {
   const Checkpoint checkpoint = Checkpoint::open(bundled_model());
   const ModelConfig config = model::load_config(bundled_model());
@@ -131,9 +131,9 @@ void expect_near_oracle(const Oracle& oracle, const Logits& logits, double bound
   ::testing::Test::RecordProperty("bound", std::to_string(bound));
 }
 
-// Thirteen sums make the final state (the embedding and two blocks of six layers), each with the
-// rounding of products of up to 1024 terms, which walk at random: sqrt(13 * 1024) units of 2^-24,
-// on either side. The oracle's file keeps five decimals.
+// The final state is a sum of thirteen (the embedding and two blocks in each of six layers), each a
+// product of up to 1024 terms. Rounding errors add up like a random walk: sqrt(13 * 1024) units of
+// 2^-24 on either side. The oracle's file keeps five decimals.
 TEST_F(BundledModel, LogitsInF32AreWithinRoundingOfTheOracles) {
   Runner runner = make_runner({.dtype = DType::f32});
   const double relative = std::sqrt(2.0 * 13.0 * 1024.0) * std::ldexp(1.0, -24);
@@ -141,8 +141,8 @@ TEST_F(BundledModel, LogitsInF32AreWithinRoundingOfTheOracles) {
                      logit_bound(relative) + 5e-6);
 }
 
-// A layer rounds its activations eight times: two norms, q k v, attention, its output, gate and up,
-// their product, and the block's output. Each is off by up to half a unit.
+// A layer rounds its activations at most eight times: two norms, q k v, attention, its output, gate
+// and up, their product, and the block's output. Each rounding is off by up to half a unit.
 TEST_F(BundledModel, SixteenBitsAreCloseToTheOracle) {
   for (const auto& [dtype, half_unit] :
        {std::pair{DType::bf16, std::ldexp(1.0, -9)}, std::pair{DType::f16, std::ldexp(1.0, -12)}}) {
@@ -152,9 +152,9 @@ TEST_F(BundledModel, SixteenBitsAreCloseToTheOracle) {
   }
 }
 
-// A weight is off by up to half a step, 1 / 254 of its row's largest, evenly spread; the largest of
-// a row of 384 normal values is about 4 deviations. Each of the four products of a layer, and the
-// head, so gains noise of 4 / 127 / sqrt(12) of its size.
+// A quantised weight is off by up to half a step, 1 / 254 of its row's largest value, uniformly;
+// the largest of 384 normal values is about 4 standard deviations. So each of a layer's four
+// products, and the head, gains noise of 4 / 127 / sqrt(12) of its size.
 TEST_F(BundledModel, Int8WeightsAreCloseToTheOracle) {
   Runner runner = make_runner({.dtype = DType::f32, .format = WeightFormat::int8});
   const double noise = 4.0 / 127.0 / std::sqrt(12.0);

@@ -116,7 +116,7 @@ TEST(Checkpoint, RefusesLinksThatLeadOut) {
   folder.write(kIndex, R"({"weight_map": {"a": "link.safetensors"}})");
   fs::create_symlink(outside.path() / "secret.safetensors", folder.path() / "link.safetensors");
   expect_refused(folder.path(), {"link.safetensors: is a link that leads out"});
-  // Nor by way of a folder that is a link.
+  // Nor through a folder that is a link.
   folder.write(kIndex, R"({"weight_map": {"a": "door/secret.safetensors"}})");
   fs::create_directory_symlink(outside.path(), folder.path() / "door");
   expect_refused(folder.path(), {"is a link that leads out"});
@@ -130,7 +130,7 @@ TEST(Checkpoint, FollowsLinksThatStayInside) {
   EXPECT_NE(Checkpoint::open(folder.path()).find("a"), nullptr);
 }
 
-// models--x/snapshots/REVISION/file leads to models--x/blobs/HASH: how Hugging Face keeps files.
+// Hugging Face's cache: models--x/snapshots/REVISION/file is a link to models--x/blobs/HASH.
 TEST(Checkpoint, FollowsTheLinksOfAHuggingFaceCache) {
   const TemporaryFolder cache;
   cache.write("blobs/0123", one_tensor("a"));

@@ -59,7 +59,7 @@ TEST(ChunkPlan, WithScalesByRowAChunkIsOnePart) {
   EXPECT_EQ(pass.v_table, pass.k_table);
 }
 
-// 50 tokens are there, 60 come: the end of group 1, group 2, and the begin of group 3.
+// 60 tokens after 50: the end of group 1, all of group 2, and the beginning of group 3.
 TEST(ChunkPlan, WithScalesByColumnEveryGroupIsAPart) {
   const BatchLimits limits = limits_of(KvFormat::int4);
   const ScratchSizes sizes = scratch_sizes(limits);

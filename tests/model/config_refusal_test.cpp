@@ -1,4 +1,4 @@
-// What a config.json is refused for: each case with the words its message must have.
+// Why a config.json is refused: each case with the words its message must contain.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -131,7 +131,7 @@ TEST(ConfigRefusal, NamesTheKeyAndShowsItsValue) {
   }
 }
 
-// What no merge patch can express: texts that are not the JSON of an object.
+// What a merge patch cannot express: texts that are not a JSON object.
 TEST(ConfigRefusal, RefusesWhatIsNotAnObject) {
   expect_refused("", {"is not JSON"});
   expect_refused("{", {"is not JSON at byte"});

@@ -1,4 +1,4 @@
-// config.json in the forms users have it.
+// config.json in the forms that are found in the wild.
 // SPDX-License-Identifier: MIT
 #include "model/config.h"
 
@@ -60,7 +60,7 @@ TEST(Config, ReadsLlama31WithSeveralStopTokens) {
   EXPECT_EQ(config.num_parameters(), 8'030'261'248);
 }
 
-// The smallest file, with what a test adds to it.
+// The smallest valid file, plus what a test adds.
 std::string llama_with(const std::string& more) {
   return R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
              "max_position_embeddings": 512, "num_attention_heads": 4, "num_hidden_layers": 4,

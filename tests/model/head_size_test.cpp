@@ -1,13 +1,12 @@
-// Whether a GPU, which need not be there, has a kernel for every call of a model, whatever the size
-// of its heads. No kernel runs: the tables of rows are asked.
-// SPDX-License-Identifier: MIT
+// Whether a GPU, which need not be present, has a kernel for every call of a model with heads of
+// any size. No kernel runs: this is a dry run over the tables of rows. SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
 #include "model/model.h"
 #include "ops/registry.h"
 #include "tessera/core/device.h"
 
-// Stands for tessera::device_info, by the linker's --wrap: GPUs 0 and 1 of this test.
+// Replaces tessera::device_info through the linker's --wrap: GPUs 0 and 1 of this test.
 extern "C" const tessera::DeviceInfo& __wrap__ZN7tessera11device_infoENS_6DeviceE(
     tessera::Device device) {
   static const tessera::DeviceInfo ampere{.name = "an A100",

@@ -1,4 +1,4 @@
-// Names that a file chose to harm a terminal or a log: whatever refuses them shows them escaped.
+// Names in files that would harm a terminal or a log: every refusal shows them escaped.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -23,13 +23,13 @@ namespace {
 
 using nlohmann::json;
 
-// Clears the screen, forges a line, turns the direction of writing, and never ends.
+// Clears the screen, forges a line, reverses the direction of text, and is very long.
 const std::string& hostile() {
   static const std::string text =
       "x\x1b[2J\x1b]0;title\a\r\ntessera: all is well\u202e" + std::string(100'000, 'A');
   return text;
 }
-// The same as the name of a file, which has fewer bytes, some of them no UTF-8.
+// The same as a file name, which is shorter and not all UTF-8.
 const std::string kHostileFile = "y\x1b[2J\r\ntessera: all is well\u202e\xff";
 
 // No message holds a byte that is not printable, shows the whole of a long name, or is empty.
@@ -144,7 +144,7 @@ TEST(HostileNames, OfKeysAndValuesInAConfig) {
   });
 }
 
-// The JSON parser takes NUL for the end of the text, and would ignore what follows.
+// The JSON parser treats NUL as the end of the text and would ignore the rest.
 TEST(BytesAfterNul, AreRefusedInEveryJsonFile) {
   const std::string tail("\0{}", 3);
   const auto expect_nul = [](const std::function<void()>& action) {

@@ -1,4 +1,4 @@
-// The forward pass over every kind of KV cache: chunks do not show, and decodes come close.
+// The forward pass over every kind of KV cache: chunking changes nothing, and decoding comes close.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ Runner make_runner(DType dtype, KvFormat type) {
   return Runner(load_model(checkpoint, config, {.dtype = dtype}), local, 96, type);
 }
 
-// The logits of every position, computed in chunks of these sizes, the last for the rest. A second
-// sequence is chunked beside it, so that a step has several.
+// The logits of every position, computed in chunks of these sizes, the last size repeated. A second
+// sequence is chunked beside it, so that a step has several chunks.
 Logits logits_in_chunks(Runner& runner, const std::vector<size_t>& sizes, bool is_prompt = true) {
   const std::vector<int32_t> tokens = prompt_of(3), others = prompt_of(77, 400);
   Sequence sequence, other;
@@ -96,10 +96,10 @@ TEST_P(KvTypes, LogitsDoNotDependOnHowThePromptIsChunked) {
   }
 }
 
-// One token at a time through attention_decode reads the codes, the prefill what they are worth in
-// the model's type, so in f32 both differ by rounding. That may tip a code of a later layer over,
-// and what follows differs by as much as other codes would: at most half of what the codes as such
-// change. A plain cache has no codes.
+// attention_decode reads the quantised cache itself; prefill reads its values rounded to the
+// model's type. In f32 the two differ by rounding only, but that can change a code in a later
+// layer, and from there the difference is as large as quantisation noise: at most half of what
+// quantisation itself changes. A plain cache has no such noise.
 TEST_P(KvTypes, DecodingTheTokensComesCloserToThePrefillThanAPlainCacheDoes) {
   Runner plain = make_runner(DType::f32, KvFormat::plain);
   Runner coded = make_runner(DType::f32, GetParam());

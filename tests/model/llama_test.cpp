@@ -27,7 +27,7 @@ std::vector<int32_t> tokens_of(size_t count) {
   return tokens;
 }
 
-// The logits of a prompt and of a few decodes after it, by one rank of a world.
+// The logits of a prompt and of a few decodes after it, as one rank computes them.
 Logits run(const ModelConfig& config, dist::Communicator& communicator) {
   Runner runner(
       make_random_model(
@@ -61,9 +61,11 @@ double worst_difference(const Logits& a, const Logits& b) {
   return worst;
 }
 
-// The ranks add the halves of a sum of up to 256 terms in another order: the rounding of five sums
-// of the stream walks at random, sqrt(2 * 5 * 256) units of 2^-24. A hidden state of norm 8 meets
-// rows of norm 1, off by that in a direction of no account: five deviations.
+// Two ranks add the terms of each sum, up to 256, in another order than one. Over the five sums of
+// the stream the rounding errors add up like a random walk: sqrt(2 * 5 * 256) units of 2^-24. The
+// hidden state has norm 8 and is off by that share in a random direction; rows of the head have
+// norm
+// 1. Five standard deviations.
 TEST(Llama, TwoRanksGiveTheLogitsOfOne) {
   const double relative = std::sqrt(2.0 * 5.0 * 256.0) * std::ldexp(1.0, -24);
   const double bound = 5.0 * relative * 8.0 / std::sqrt(64.0);
@@ -104,7 +106,7 @@ TEST(Llama, AWindowHidesWhatLiesBeforeIt) {
   for (size_t row = 0; row < plain.size(); ++row) {
     EXPECT_EQ(windowed[row] == plain[row], row < 8) << row;
   }
-  // One layer that sees everything carries what lies before the window to the end.
+  // A single layer without a window lets earlier tokens reach the end.
   config.windowed_layers = {false, true};
   EXPECT_NE(run_alone(config), windowed);
   EXPECT_NE(run_alone(config), plain);

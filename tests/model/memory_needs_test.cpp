@@ -38,7 +38,7 @@ TEST(MemoryNeeds, AreWhatWeightsTake) {
         EXPECT_EQ(needs.weights, made->weight_bytes());
         EXPECT_EQ(model::weight_bytes(config, dtype, format), made->weight_bytes());
         EXPECT_EQ(needs.largest_weight, made->weights().largest_bytes());
-        // Every element once: of a linear layer a byte or an element, of the rest an element.
+        // Every parameter is held once; int8 makes those of linear layers smaller.
         if (format == WeightFormat::plain) {
           EXPECT_EQ(needs.weights, config.num_parameters() * bit_width(dtype) / 8);
         } else {

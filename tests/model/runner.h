@@ -59,7 +59,7 @@ class Runner {
     }
   }
 
-  // Chunks of one token first. The logits [rows, vocab] are good until the next step.
+  // Chunks of one token come first. The logits [rows, vocab] are valid until the next step.
   TensorView step(std::span<const Chunk> chunks) {
     fill(chunks);
     return run();
@@ -104,7 +104,7 @@ class Runner {
     host_.page_table.insert(host_.page_table.end(), sequence.pages.begin(), sequence.pages.end());
     host_.seq_lens.push_back(static_cast<int32_t>(seq_len));
     if (model::has_tails(limits_.kv_type)) host_.tails.push_back(sequence.tail);
-    // Entries beyond a sequence are never read: -1 would show.
+    // Entries beyond a sequence are never read; a -1 that is read would fail.
     host_.page_table.resize(host_.seq_lens.size() * static_cast<size_t>(limits_.max_pages), -1);
     host_.query_starts.push_back(static_cast<int32_t>(host_.tokens.size()));
     const bool is_decode = num_tokens == 1 && !chunk.is_prompt;

@@ -239,7 +239,7 @@ TEST(SafetensorsRefusal, RefusesAnEntryByTheNameOfItsTensor) {
   for (const Case& refused : entry_cases()) expect_refused(refused);
 }
 
-// Whatever is cut off, the rest is refused and nothing outside is read.
+// A file cut off anywhere is refused, and nothing beyond its end is read.
 TEST(SafetensorsRefusal, RefusesEveryPrefixOfAFile) {
   const std::string file = stored_tensors({{"t", {2, 2}, {1, 2, 3, 4}}, {"u", {1}, {5}}});
   for (size_t size = 0; size < file.size(); ++size) {
@@ -249,7 +249,7 @@ TEST(SafetensorsRefusal, RefusesEveryPrefixOfAFile) {
   EXPECT_EQ(message_of([&] { parse(file); }), "");
 }
 
-// A name of a tensor is shown in one printable line, however it is spelt.
+// Any tensor name is shown as one printable line.
 TEST(SafetensorsRefusal, ShowsHostileNamesSafely) {
   const std::string name = "a\\n\\u001b[31m" + std::string(5000, 'x');
   const std::string message = message_of([&] { parse(stored_file("{\"" + name + "\":1}")); });

@@ -1,4 +1,4 @@
-// safetensors files as tests write them, good and bad.
+// safetensors files written by tests, valid and broken.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace tessera::testing {
 
-// The eight bytes of length, the header, the data; `length` may lie.
+// The eight bytes of length, the header, the data; `length` may be wrong.
 inline std::string stored_file(std::string_view header, std::string_view data, uint64_t length) {
   std::string file;
   for (int i = 0; i < 8; ++i) file += static_cast<char>(length >> (8 * i) & 0xff);

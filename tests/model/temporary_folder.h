@@ -1,4 +1,4 @@
-// A folder for one test, and where the bundled model lies.
+// A folder for one test, and the path of the bundled model.
 // SPDX-License-Identifier: MIT
 #pragma once
 

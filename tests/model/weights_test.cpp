@@ -1,4 +1,4 @@
-// Loading weights: every element where it belongs, fused, cut to ranks, converted and quantised.
+// Loading weights: every element in its place after fusing, sharding, converting and quantising.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -263,7 +263,7 @@ TEST_F(LoadWeights, RefusesTypesThatAreNoWeights) {
   }
 }
 
-// Codes have no value for them, so weights that are quantised are checked without being asked.
+// Integer codes cannot represent them, so quantised weights are always checked.
 TEST_F(LoadWeights, FindsValuesThatAreNotFiniteWhenAskedAndWhenTheyAreQuantised) {
   const ModelConfig config = tiny_config();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -297,7 +297,7 @@ TEST_F(LoadWeights, SaysWhenAValueIsBeyondTheTypeAskedFor) {
       << message;
 }
 
-// A mapping of such a file would end the process by a signal.
+// Had the file been mapped, the process would die of a signal.
 TEST_F(LoadWeights, NamesAFileThatShrinksWhileItIsLoaded) {
   const ModelConfig config = tiny_config();
   const std::filesystem::path path = folder_.path() / "model.safetensors";
@@ -338,7 +338,7 @@ TEST_F(LoadWeights, ReportsProgressToTheEnd) {
   EXPECT_EQ(reports.back().first, reports.back().second);
 }
 
-// Random weights have the deviation that keeps activations in size, and depend on the seed alone.
+// Random weights have the variance that keeps activations in size, and depend on the seed alone.
 TEST(RandomWeights, AreNearNormalAndFixedByTheSeed) {
   const ModelConfig config = tiny_config();
   const auto first = make_random_model(config, {.dtype = DType::f32}, 1);
