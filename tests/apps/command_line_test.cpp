@@ -1,4 +1,4 @@
-// Tests of what a wrong command line is answered with, and of the size of help pages.
+// Tests of messages for wrong command lines, and of the size of help pages.
 // SPDX-License-Identifier: MIT
 #include "apps/command_line.h"
 
@@ -14,7 +14,7 @@
 namespace tessera::apps {
 namespace {
 
-// The line printed for arguments that do not parse; empty where they do.
+// The line printed for arguments that do not parse; empty if they do.
 std::string explained(const std::string& arguments) {
   IdleCommandLine line;
   try {

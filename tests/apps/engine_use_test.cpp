@@ -1,4 +1,4 @@
-// Tests of what verbs do with an engine: prompts, generation, scoring and timing.
+// Tests of how verbs use an engine: arguments, generation, scoring and timing.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 

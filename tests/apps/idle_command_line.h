@@ -16,12 +16,12 @@ struct IdleCommandLine {
   std::vector<CLI::App*> verbs;  // all, bench e2e among them
 
   IdleCommandLine() {
-    // The program's own callback comes before those of verbs, so that none of them runs.
+    // The program's callback comes before those of verbs, so none of them runs.
     app->parse_complete_callback([] { throw Parsed{}; });
     collect(*app);
   }
 
-  // Throws what CLI11 throws for arguments that do not parse.
+  // Throws CLI11's exception if the arguments do not parse.
   void parse(const std::string& arguments) {
     try {
       app->parse(arguments);

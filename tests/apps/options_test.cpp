@@ -1,4 +1,4 @@
-// Tests of counts with units, and of the environment variable that every flag has.
+// Tests of counts with units, and of the environment variables of flags.
 // SPDX-License-Identifier: MIT
 #include "apps/options.h"
 
@@ -54,7 +54,7 @@ TEST(Numbers, AreTakenWholeOrRefused) {
   EXPECT_EQ(number_problem<int64_t>("9223372036854775807"), "");
   EXPECT_EQ(number_problem<float>("0.5"), "");
   EXPECT_EQ(number_problem<float>("1e-3"), "");
-  EXPECT_EQ(number_problem<float>("nan"), "");  // ranges are the engine's to check
+  EXPECT_EQ(number_problem<float>("nan"), "");  // the engine checks ranges
   EXPECT_EQ(number_problem<float>(""), "'' is not a number");
   EXPECT_EQ(number_problem<float>(" 1"), "' 1' is not a number");
   EXPECT_EQ(number_problem<float>("1,5"), "'1,5' is not a number");
@@ -67,7 +67,7 @@ TEST(Numbers, AreTakenWholeOrRefused) {
             "'9223372036854775808' is too large o");
 }
 
-// A table that named a flag no verb has would send people looking for it.
+// The table must not name flags that no verb has.
 TEST(FieldFlags, AreFlagsOfSomeVerb) {
   IdleCommandLine line;
   for (const auto& [field, flag] : field_flags()) {
@@ -85,7 +85,7 @@ std::string arguments_of(const CLI::App& verb) {
   return full_name(verb).substr(std::string("tessera ").size());
 }
 
-// A value that the flag takes.
+// A valid value for the flag.
 std::string value_for(const CLI::Option& flag) {
   const std::string type = flag.get_type_name();
   if (flag.get_items_expected_max() == 0) return "true";

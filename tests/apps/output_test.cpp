@@ -1,4 +1,4 @@
-// Tests of figures for people, the progress bar's line, and reading of packed files.
+// Tests of formatted figures, the progress bar, and reading of compressed files.
 // SPDX-License-Identifier: MIT
 #include "apps/output.h"
 

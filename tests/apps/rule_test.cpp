@@ -48,7 +48,7 @@ TEST(Windows, TooSmallAreRefused) {
             std::string::npos);
 }
 
-// The token counts that the oracle's perplexities are taken over.
+// The token counts behind the reference perplexities.
 TEST(Windows, OfTheReferenceTextsHoldTheOraclesTokens) {
   const std::filesystem::path data =
       std::filesystem::path(TESSERA_SOURCE_DIR) / "../shared/data/text";

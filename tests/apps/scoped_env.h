@@ -1,4 +1,4 @@
-// An environment variable for the length of a test.
+// Sets an environment variable during a test.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,4 +1,4 @@
-// Stop strings over text that arrives in pieces.
+// Tests of stop strings in text that arrives in pieces, and of streamed tokens.
 // SPDX-License-Identifier: MIT
 #include "text/text_stream.h"
 
@@ -26,8 +26,8 @@ Result run(const std::vector<std::string>& pieces, const std::vector<std::string
   return result;
 }
 
-// The definition, on the whole text: the first end of a stop string, and the longest that ends
-// there.
+// The definition, applied to the whole text: the stop string that ends first, the longest of
+// equals.
 Result reference(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;
@@ -99,6 +99,37 @@ TEST(StopText, DoesNotDependOnHowTheTextIsCut) {
   }
   EXPECT_GT(num_stopped, 5000);
   EXPECT_LT(num_stopped, 18000);
+}
+
+// The whole path of generated tokens: ids to characters, cut before the stop string.
+TEST(TextStream, EndsBeforeTheStopStringWhereverTokensAreCut) {
+  const Tokenizer tokenizer =
+      Tokenizer::load(TESSERA_SOURCE_DIR "/models/tessera-13m/tokenizer.json");
+  const std::vector<int32_t> ids = tokenizer.encode("One two. Three four. Five");
+  const std::vector<std::string> stops = {". Th", "four."};
+  TextStream stream(tokenizer);
+  std::string text;
+  size_t num_pushed = 0;
+  bool is_stopped = false;
+  while (!is_stopped && num_pushed < ids.size()) {
+    is_stopped = stream.push(ids[num_pushed++], stops, text);
+  }
+  EXPECT_TRUE(is_stopped);
+  EXPECT_LT(num_pushed, ids.size());
+  EXPECT_EQ(text, "One two");
+}
+
+TEST(TextStream, GivesAllTextThatWasHeldBackWhenItEnds) {
+  const Tokenizer tokenizer =
+      Tokenizer::load(TESSERA_SOURCE_DIR "/models/tessera-13m/tokenizer.json");
+  TextStream stream(tokenizer);
+  std::string text;
+  for (const int32_t id : tokenizer.encode("One two.")) {
+    EXPECT_FALSE(stream.push(id, {". Three"}, text));
+  }
+  EXPECT_EQ(text, "One two");
+  EXPECT_FALSE(stream.finish({". Three"}, text));
+  EXPECT_EQ(text, "One two.");
 }
 
 }  // namespace

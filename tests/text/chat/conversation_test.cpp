@@ -1,4 +1,4 @@
-// Whole templates, built as those of the model families are, over whole conversations.
+// Whole templates in the style of each model family, over whole conversations.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 

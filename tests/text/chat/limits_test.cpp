@@ -1,4 +1,4 @@
-// Templates that ask for too much are refused, soon and with little memory.
+// Templates that need too much are refused, quickly and with little memory.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ std::string repeated(std::string_view text, size_t count) {
 
 struct Row {
   const char* source;
-  const char* word;  // of the refusal
+  const char* word;  // in the message
 };
 
 constexpr const char* kSteps = "steps";
@@ -87,7 +87,7 @@ TEST(Limits, RefuseWhatGrowsWithoutEnd) {
     EXPECT_TRUE(
         refused([&] { render(row.source, {}, kSmall); }, {"chat template, line 1", row.word}));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    // Some milliseconds; the bound leaves room for sanitizers and a busy machine.
+    // Takes milliseconds; the bound allows for sanitizers and a busy machine.
     EXPECT_LT(took.count(), 0.5);
   }
 }
@@ -192,7 +192,7 @@ TEST(Limits, ALongTextIsSearchedInLinearTime) {
 }
 
 TEST(Limits, ANamespaceThatHoldsItselfIsNoLeak) {
-  // The leak checker of the sanitizer builds is what can fail here.
+  // This can fail only under the leak checker of the sanitizer builds.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(render("{% set ns = namespace() %}{% set ns.a = {'b': [ns]} %}"
                      "{% macro m() %}{{ m is callable }}{% endmacro %}{% set ns.m = m %}"

@@ -1,4 +1,4 @@
-// Text remembers who wrote it, through every operation.
+// Text keeps its origin through every operation.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace tessera::testing {
 namespace {
 
-// Parts as one string: control text within <>, input within [].
+// The parts as one string: control text in <>, input in [].
 std::string show(const std::vector<TextPart>& parts) {
   std::string shown;
   for (const TextPart& part : parts) {

@@ -1,4 +1,4 @@
-// What a template can not do is refused with the line and the name.
+// What is not supported is refused with the line and the name.
 // SPDX-License-Identifier: MIT
 #include "tests/ops/refusal.h"
 

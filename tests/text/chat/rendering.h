@@ -28,7 +28,7 @@ inline std::string joined(const std::vector<TextPart>& parts) {
   return text;
 }
 
-// Every key beside role, and a content that is not text, goes into fields_json.
+// All keys but role go into fields_json, and content too if it is not text.
 inline std::vector<ChatMessage> messages_of(const Json& list) {
   std::vector<ChatMessage> messages;
   for (const Json& entry : list) {

@@ -1,4 +1,4 @@
-// The chat template and the special tokens a model's folder names.
+// The chat template and special tokens in a model's folder.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of the test's own, gone with it.
+// A temporary folder.
 class Folder {
  public:
   Folder()

@@ -1,4 +1,4 @@
-// No text and no file makes the tokenizer hang or take memory without bound.
+// No text and no file can make the tokenizer hang or exhaust memory.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr double kSlowdown = 10.0;
 constexpr double kSlowdown = 1.0;
 #endif
 
-// The time an action takes, less what an instrumented build adds.
+// The time of an action, corrected for instrumented builds.
 template <class Action>
 double cpu_seconds(Action&& action) {
   const std::clock_t begin = std::clock();
@@ -53,7 +53,7 @@ TEST(Bounds, OneMegabyteOfOneWordTakesLessThanTwoSeconds) {
 }
 
 TEST(Bounds, MarksInTheWorstOrderAreNormalisedInTime) {
-  // 150,000 marks above and then as many below: exchanging neighbours would take 2e10 steps.
+  // 150,000 marks above, then as many below: swapping neighbours would take 2e10 steps.
   const std::string text = repeated("\u0301", 300'000).append(repeated("\u0316", 300'000));
   json file = byte_level_file();
   for (const char* form : {"NFC", "NFD", "NFKC", "NFKD"}) {
@@ -63,8 +63,8 @@ TEST(Bounds, MarksInTheWorstOrderAreNormalisedInTime) {
   }
 }
 
-// What a pattern may do to a text of many letters: answer, or give up with a message. Never hang.
-// The least processor time of five, in seconds.
+// A pattern may match or give up with a message, but never hang. The lowest CPU time of five runs,
+// in seconds.
 double encoding_time(const Tokenizer& tokenizer, const std::string& text) {
   double least = 1e9;
   for (int i = 0; i < 5; ++i) {

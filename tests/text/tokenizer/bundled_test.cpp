@@ -1,4 +1,4 @@
-// The bundled model's tokenizer, against what its training recorded.
+// The bundled tokenizer against records from its training.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ TEST(Bundled, FiveMegabytesASecondAreEncoded) {
   bundled().encode(text);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   RecordProperty("mb_per_s", std::to_string(static_cast<double>(text.size()) / seconds / 1e6));
-  // A tenth of the aim, so that sanitizers and slow machines pass and a quadratic step does not.
+  // A tenth of the target: sanitizers and slow machines pass, a quadratic algorithm does not.
   EXPECT_LT(seconds, static_cast<double>(text.size()) / 0.5e6);
 }
 

@@ -12,13 +12,13 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<int32_t>;
 
-// The bytes that the tokens of a byte-level model stand for, without the decoder's U+FFFD.
+// The bytes of byte-level tokens, without the decoder's U+FFFD.
 std::string raw_bytes(const Tokenizer& tokenizer, const Ids& ids) {
   std::string alphabet;
   for (int byte = 0; byte < 256; ++byte) alphabet.push_back(static_cast<char>(byte));
   std::string bytes;
   for (const int32_t id : ids) {
-    // A token alone decodes to text or not; its characters name its bytes either way.
+    // A single token may not be valid text, but its characters always name its bytes.
     for (std::string_view text = tokenizer.token_text(id); !text.empty();) {
       const auto first = static_cast<uint8_t>(text[0]);
       const int code = first < 0x80 ? first : (first & 0x1F) << 6 | (text[1] & 0x3F);

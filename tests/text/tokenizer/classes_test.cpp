@@ -1,4 +1,4 @@
-// Character classes and patterns match what they match in the Hugging Face library.
+// Character classes and patterns match as in the Hugging Face library.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ std::vector<std::string> matches(std::string_view pattern, std::string_view text
   return found;
 }
 
-// By turns, how many characters are passed over and how many more follow the next one.
+// Run lengths: alternately characters to skip, and characters after the next one to take.
 std::vector<bool> decode_ranges(const std::string& written) {
   std::vector<bool> members(0x110000, false);
   std::istringstream in(written);
@@ -52,7 +52,7 @@ std::string text_of(const std::vector<bool>& members) {
   return text;
 }
 
-// The characters of `text` that a class has.
+// The characters of `text` that are in a class.
 std::set<char32_t> members_in(std::string_view pattern, std::string_view text) {
   std::set<char32_t> members;
   for (const std::string& run : matches("(?:" + std::string(pattern) + ")+", text)) {
@@ -71,9 +71,9 @@ std::string listed(const std::set<char32_t>& codes) {
   return out.str();
 }
 
-// Every character that both Unicode versions know, but for a few thousand of private use, which are
-// all alike. `changed` names those that Unicode has put into other classes since version 14, the
-// oldest supported; PCRE2 may have them either way.
+// Every character that both Unicode versions have, except a few thousand private-use ones, which
+// are all alike. `changed` lists characters that changed class after Unicode 14, the oldest
+// supported version; PCRE2 may have either class.
 TEST(Classes, HaveTheMembersOfTheReference) {
   const json file = read_data("classes");
   std::vector<bool> compared = decode_ranges(file["assigned"]);
@@ -129,8 +129,8 @@ TEST(NormalForms, OfRandomTextsAreThoseOfTheReference) {
   }
 }
 
-// NFC of a text and of its NFD are the same, and NFC changes nothing the second time; with each
-// character alone, after a letter, before marks in and out of order, and among its like.
+// NFC of a text equals NFC of its NFD, and NFC twice equals NFC once: for each character alone,
+// after a letter, before marks in and out of order, and among characters like it.
 TEST(NormalForms, AreTheSameFromEitherSideForEveryCharacter) {
   using tokenizer::NormalForm;
   const auto expect_equal_forms = [](const std::string& text) {

@@ -1,4 +1,4 @@
-// The files that the tokenizer's tests read, and tokenizers made of them.
+// Files for the tokenizer's tests, and tokenizers made from them.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -45,8 +45,8 @@ inline std::vector<int32_t> encode_control(const Tokenizer& tokenizer, std::stri
   return tokenizer.encode(std::span(&part, 1));
 }
 
-// A byte-level tokenizer whose only tokens are the bytes, to which a test adds what it is about.
-// The ids are those of the GPT-2 sample.
+// A byte-level tokenizer whose only tokens are the bytes, with the ids of the GPT-2 sample; tests
+// add to it.
 inline nlohmann::json byte_level_file() { return read_data("gpt2"); }
 
 }  // namespace tessera::testing

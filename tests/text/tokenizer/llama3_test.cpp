@@ -1,4 +1,4 @@
-// Llama 3's own tokenizer on the lines that others publish for it.
+// Llama 3's tokenizer on published reference lines.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ using Ids = std::vector<int32_t>;
 
 const std::filesystem::path kFolder = kShared / "data/tokenizers/llama3";
 
-// Empty where the file, or xz, is not here.
+// Empty if the file or xz is missing.
 std::string unpacked_file() {
   const auto packed = kFolder / "tokenizer.json.xz";
   if (!std::filesystem::exists(packed)) return {};

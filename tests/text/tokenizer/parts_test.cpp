@@ -1,4 +1,4 @@
-// Where tokens are recognised: control parts, plain parts, and across their borders.
+// Where tokens are recognised: in control parts, in plain parts, and across their borders.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 

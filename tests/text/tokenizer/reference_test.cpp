@@ -1,4 +1,4 @@
-// Ids and texts as the Hugging Face library gives them, for every kind of tokenizer.
+// The same ids and texts as the Hugging Face library, for every kind of tokenizer.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(Reference, ALaterPostProcessorGoesAroundAnEarlierOne) {
 TEST(Reference, AWordThatIsATokenIsNotTakenApartWhereMergesAreIgnored) {
   json file = byte_level_file();
   const int32_t id = static_cast<int32_t>(file["model"]["vocab"].size());
-  file["model"]["vocab"]["qqq"] = id;  // no merge makes it
+  file["model"]["vocab"]["qqq"] = id;  // no merge produces it
   EXPECT_EQ(parse(file).encode("qqq").size(), 3u);
   file["model"]["ignore_merges"] = true;
   EXPECT_EQ(parse(file).encode("qqq"), Ids{id});

@@ -1,4 +1,4 @@
-// Files that are refused, and the words of the refusal.
+// Files that are refused, and the messages.
 // SPDX-License-Identifier: MIT
 #include "tests/ops/refusal.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// One change to a file that is taken as it is: the value at a JSON pointer.
+// One change to a valid file: the value at a JSON pointer.
 struct Change {
   const char* at;
   const char* value;  // JSON text

@@ -1,4 +1,4 @@
-// Decoding one id at a time gives what decoding all at once gives, in whole characters.
+// Decoding one id at a time gives the same text as decoding all at once, in whole characters.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ bool is_utf8(std::string_view text) {
   return run.is_valid && run.bytes == text.size();
 }
 
-// What a stream gives, each part of which must be whole characters.
+// The streamed text; each piece must be whole characters.
 std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool keep_special) {
   StreamDecoder decoder(tokenizer, keep_special);
   std::string text;
@@ -100,7 +100,7 @@ TEST(Stream, OneLeadingSpaceIsTakenAndNoOther) {
   EXPECT_EQ(decoder.push(*llama2.find("a")), "a");
   EXPECT_EQ(decoder.push(space), " ");
   EXPECT_EQ(decoder.finish(), "");
-  // As new after finish.
+  // finish() resets the decoder.
   EXPECT_EQ(decoder.push(space), "");
 }
 
