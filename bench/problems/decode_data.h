@@ -1,5 +1,6 @@
 // The data of decode problems, in every format of a KV cache, and the error bounds of their
-// results. SPDX-License-Identifier: MIT
+// results.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench/problems/builder.h"

@@ -1,5 +1,6 @@
 // Pools of pages for KV cache problems, in any format and layout, as bytes, so that the gaps
-// between rows and pages are compared too. SPDX-License-Identifier: MIT
+// between rows and pages are compared too.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 // Which sequence holds which page of the KV cache: allocation, sharing, copy-on-write, prefix
-// reuse. SPDX-License-Identifier: MIT
+// reuse.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // Attention on the CPU: the fallback, and the reference for the GPU rows. src/ops has checked the
 // arguments; page numbers, lengths and starts inside the tensors are checked here, before anything
-// is written. SPDX-License-Identifier: MIT
+// is written.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "cpu/simd_dispatch.h"

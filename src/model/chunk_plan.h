@@ -1,5 +1,6 @@
 // How chunks of prompts attend over a quantised cache: its tokens are dequantised into scratch
-// pages in the model's type, and attention reads those. SPDX-License-Identifier: MIT
+// pages in the model's type, and attention reads those.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // config.json as Hugging Face writes it, in the spellings of old and new versions: what is common
-// to all families. The rest is read by the family. SPDX-License-Identifier: MIT
+// to all families. The rest is read by the family.
+// SPDX-License-Identifier: MIT
 #include "model/config.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // What operations require of a KV cache: shapes, types and devices, not the contents of its
-// tensors. SPDX-License-Identifier: MIT
+// tensors.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,6 @@
 // Whether a GPU, which need not be present, has a kernel for every call of a model with heads of
-// any size. No kernel runs: this is a dry run over the tables of rows. SPDX-License-Identifier: MIT
+// any size. No kernel runs: this is a dry run over the tables of rows.
+// SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
 #include "model/model.h"

@@ -1,5 +1,6 @@
 // Attention: over whole prompts and chunks of them, over the newest tokens of sequences, and merges
-// of results over parts of the keys. SPDX-License-Identifier: MIT
+// of results over parts of the keys.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Chat templates: the Jinja templates in a model's tokenizer_config.json, interpreted within
-// limits. SPDX-License-Identifier: MIT
+// limits.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Selection without sorting: the best k, and the fewest that reach a given share of the
-// probability. SPDX-License-Identifier: MIT
+// probability.
+// SPDX-License-Identifier: MIT
 #include "engine/sampling/candidates.h"
 
 #include <algorithm>

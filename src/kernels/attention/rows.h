@@ -1,5 +1,6 @@
 // Attention's tables, one per operation and library. A build without CUDA links empty tables in
-// their place (src/kernels/rows_none.cpp). SPDX-License-Identifier: MIT
+// their place (src/kernels/rows_none.cpp).
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
 // Appends new tokens to a KV cache: q and k rotated, k and v quantised and scattered, in one
-// launch; keys with scales by column take two more. SPDX-License-Identifier: MIT
+// launch; keys with scales by column take two more.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>

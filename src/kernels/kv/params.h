@@ -1,5 +1,6 @@
 // What the KV cache kernels read, how a call becomes it, and the launchers. Plain functions of
-// shapes, strides and addresses, tested without a GPU. SPDX-License-Identifier: MIT
+// shapes, strides and addresses, tested without a GPU.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>

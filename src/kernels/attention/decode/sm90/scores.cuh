@@ -1,5 +1,6 @@
 // Products of queries and keys on the tensor cores, for every format. Keys are the rows of a
-// product and queries its columns, so that eight queries fill it. SPDX-License-Identifier: MIT
+// product and queries its columns, so that eight queries fill it.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cuda_fp16.h>

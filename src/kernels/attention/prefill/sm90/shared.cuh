@@ -1,5 +1,6 @@
 // What the Hopper prefill kernel reads, what it keeps in shared memory, and the barriers in
-// between. SPDX-License-Identifier: MIT
+// between.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cuda.h>
