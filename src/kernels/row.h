@@ -19,11 +19,12 @@ namespace tessera {
 
 // The types a compiled kernel is for; key_of(args) makes the same for a call.
 struct RowKey {
-  DType in;
-  DType out;
-  DType weight;     // type of a matrix product's b; for other operations the same as `in`
-  Packing packing;  // layout of that b
+  DType in = DType::f32;
+  DType out = DType::f32;
+  DType weight = DType::f32;  // type of a matrix product's b; for other operations that of `in`
+  Packing packing = Packing::rows;  // layout of that b
 
+  constexpr RowKey() = default;
   constexpr RowKey(DType in_, DType out_) : RowKey(in_, out_, in_) {}
   constexpr RowKey(DType in_, DType out_, DType weight_, Packing packing_ = Packing::rows)
       : in(in_), out(out_), weight(weight_), packing(packing_) {}
@@ -93,5 +94,17 @@ struct Row {
     return key == args_key && (accepts == nullptr || accepts(args));
   }
 };
+
+// Several arrays of rows as one table.
+template <class T, size_t... kSizes>
+constexpr auto joined(const std::array<T, kSizes>&... parts) {
+  std::array<T, (kSizes + ...)> all{};
+  size_t at = 0;
+  const auto add = [&](const auto& part) {
+    for (const T& row : part) all[at++] = row;
+  };
+  (add(parts), ...);
+  return all;
+}
 
 }  // namespace tessera

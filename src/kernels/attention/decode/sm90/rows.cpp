@@ -9,7 +9,6 @@
 #include "kernels/attention/decode/sm90/cut.h"
 #include "kernels/attention/decode/sm90/launch.h"
 #include "kernels/attention/params.h"
-#include "kernels/label.h"
 
 namespace tessera::kernels {
 namespace decode_sm90 {
@@ -115,11 +114,12 @@ bool accepts_streaming(const DecodeAttentionArgs& args) {
 // "bf16_d128", "bf16_i4_columns_d128", "bf16_d128_streaming".
 template <class Q, KvFormat kFormat, int kD, bool kIsStreaming = false>
 constexpr Label kLabel = [] {
-  Label label = Label().word(name(dtype_of<Q>));
-  if (kFormat != KvFormat::plain) label = label.word(name(traits(kFormat).dtype));
-  if (traits(kFormat).scales == KvScales::column) label = label.word("columns");
-  label = label.word("d", kD);
-  return kIsStreaming ? label.word("streaming") : label;
+  Label label = label_of(dtype_of<Q>);
+  if (kFormat != KvFormat::plain) label.add("_"), label.add(traits(kFormat).dtype);
+  if (traits(kFormat).scales == KvScales::column) label.add("_columns");
+  label.add("_d"), label.add(kD);
+  if (kIsStreaming) label.add("_streaming");
+  return label;
 }();
 
 template <class Q, KvFormat kFormat, int kD>

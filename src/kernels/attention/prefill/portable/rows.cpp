@@ -6,7 +6,6 @@
 
 #include "kernels/attention/params.h"
 #include "kernels/attention/prefill/portable/launch.h"
-#include "kernels/label.h"
 #include "kernels/with_constant.h"
 
 namespace tessera::kernels {
@@ -48,13 +47,11 @@ void launch_exact(const AttentionArgs& args, const Context& ctx) {
 
 // "bf16_d128", "bf16_d192_128".
 template <class T, int kDk, int kDv>
-constexpr Label kLabel = [] {
-  const Label label = Label().word(name(dtype_of<T>)).word("d", kDk);
-  return kDk == kDv ? label : label.word("", kDv);
-}();
+constexpr Label kLabel = kDk == kDv ? label_of(dtype_of<T>, "_d", kDk)
+                                    : label_of(dtype_of<T>, "_d", kDk, "_", kDv);
 // "bf16_up_to_d64".
 template <class T, int kUpTo>
-constexpr Label kPaddedLabel = Label().word(name(dtype_of<T>)).word("up_to").word("d", kUpTo);
+constexpr Label kPaddedLabel = label_of(dtype_of<T>, "_up_to_d", kUpTo);
 
 template <class T, int kDk, int kDv>
 constexpr Row<AttentionArgs> row() {

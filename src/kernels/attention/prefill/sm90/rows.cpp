@@ -6,7 +6,6 @@
 
 #include "kernels/attention/params.h"
 #include "kernels/attention/prefill/sm90/launch.h"
-#include "kernels/label.h"
 
 namespace tessera::kernels {
 namespace prefill_sm90 {
@@ -66,16 +65,14 @@ void launch_e4m3(const AttentionArgs& args, const Context& ctx) {
 
 // "bf16_d128", "bf16_d192_128".
 template <class T, int kDk, int kDv>
-constexpr Label kLabel = [] {
-  const Label label = Label().word(name(dtype_of<T>)).word("d", kDk);
-  return kDk == kDv ? label : label.word("", kDv);
-}();
+constexpr Label kLabel = kDk == kDv ? label_of(dtype_of<T>, "_d", kDk)
+                                    : label_of(dtype_of<T>, "_d", kDk, "_", kDv);
 // "bf16_up_to_d64".
 template <class T, int kUpTo>
-constexpr Label kPaddedLabel = Label().word(name(dtype_of<T>)).word("up_to").word("d", kUpTo);
+constexpr Label kPaddedLabel = label_of(dtype_of<T>, "_up_to_d", kUpTo);
 // "e4m3_bf16_d128".
 template <class Out, int kD>
-constexpr Label kLabelE4m3 = Label().word("e4m3").word(name(dtype_of<Out>)).word("d", kD);
+constexpr Label kLabelE4m3 = label_of("e4m3_", dtype_of<Out>, "_d", kD);
 
 template <class T, int kDk, int kDv>
 constexpr Row<AttentionArgs> row() {
