@@ -10,8 +10,8 @@
 namespace tessera::bench {
 namespace {
 
-// One stream a device serves all batches, and is kept: what a row remembers of a stream (a vendor's
-// workspace) is then the same for every shape, however many there are.
+// One stream per device is used for all batches and kept: what a row keeps per stream, such as
+// cuBLASLt's workspace, then exists once, however many shapes are timed.
 cudaStream_t stream_of(Device device) {
   static std::map<int, cudaStream_t> streams;
   cudaStream_t& stream = streams[device.index];

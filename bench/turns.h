@@ -1,6 +1,5 @@
-// Two rows timed in turns, so that both meet the GPU in the same state: hot, and at its power
-// limit.
-// SPDX-License-Identifier: MIT
+// Two rows timed in turns, so that both run on a GPU in the same state: hot, and at its power
+// limit. SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench/timer.h"
@@ -19,8 +18,8 @@ struct Turns {
   double ratio = 0;  // median over the rounds of the peer's time over ours; above 1: ours is faster
 };
 
-// One round is not counted. Who begins changes from round to round: what one leaves behind, heat or
-// a lowered clock, then meets both alike.
+// The first round is not counted. The two begin a round alternately, so that heat or a lowered
+// clock left by one affects both alike.
 Turns time_in_turns(const WarmBatch& ours, const WarmBatch& peer, const TurnOptions& options);
 
 }  // namespace tessera::bench

@@ -65,7 +65,7 @@ double excess(const Operand& operand, const TensorView& got, const TensorView& w
   if (apart <= allowed && allowed > 0) return 0;  // -0 is not 0 where bits are asked for
   if (operand.bound.steps > 0) {
     const int steps = std::abs(order_of(got, i) - order_of(want, i));
-    // Unsigned nibbles are ordered as such; a signed reading would tear 7 and 8 apart.
+    // Unsigned nibbles are compared as unsigned: read as signed, 7 and 8 would be far apart.
     const int nibbles = got.dtype == DType::i4 ? static_cast<int>(apart) : steps;
     if (std::min(steps, nibbles) <= operand.bound.steps) return 0;
   }

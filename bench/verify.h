@@ -18,9 +18,9 @@ std::string compare(const Operand& operand, const TensorView& got, const TensorV
 // Storages of all operands after a run on the CPU.
 std::vector<Tensor> run_on_cpu(const Problem& problem);
 
-// What the CPU makes of a problem, for any number of implementations to be held against. Problems
-// of more than `most_bytes`, or of more arithmetic than a CPU does in seconds, are held to a sample
-// if they say how to take one, or to 64 of their rows if those are independent.
+// The CPU's results of a problem, with which any number of implementations are compared. Of
+// problems of more than `most_bytes`, or with more arithmetic than a CPU does in seconds, only a
+// sample is compared if they can provide one, or 64 rows if rows are independent.
 class Reference {
  public:
   Reference(const ProblemMaker& maker, RowKey key, const Problem& problem, int64_t most_bytes);

@@ -18,8 +18,8 @@
 namespace tessera::bench {
 namespace {
 
-// How far random data of variance 1 strays, sums of them included: ten standard deviations, which
-// one value in 10^22 exceeds.
+// The largest magnitude expected of random data of variance 1, sums included: ten standard
+// deviations, which one value in 10^22 exceeds.
 constexpr double kDeviations = 10;
 constexpr int64_t kMostSmall = 8;  // |bias| and |residual| of integer problems
 
@@ -51,17 +51,17 @@ Options options_of(const Builder& b) {
   return o;
 }
 
-// Of codes. Integers divide by a power of two, so that no quotient is rounded before the code is;
-// gated ones are products of two sums.
+// The scale of quantised outputs. For integers a power of two, so that no quotient is rounded
+// before it becomes a code; larger for gated outputs, which are products of two sums.
 float out_scale_of(const Options& o) { return o.is_normal ? 0.03f : o.is_gated ? 64.0f : 0.5f; }
 
-// A value d before its last rounding, and how far two implementations may be apart there. Integers
-// are small enough that every sum is exact in float: where no activation but ReLU follows, all
-// agree, and round once. Random data: a and d have variance 1, so each of k additions, rounded or
-// truncated, is wrong by less than 2^-23 of kDeviations on either side; tf32 takes 2^-10 off either
-// factor; no activation is steeper than 1.13.
+// How far two implementations may differ before the last rounding. Integer data is small enough
+// that every sum is exact in float: with no activation, or ReLU, all agree and round once. Random
+// data: a and the sums have variance 1, so each of k additions has an error below 2^-23 of
+// kDeviations on either side; tf32 rounds both factors by up to 2^-10; no activation is steeper
+// than 1.13.
 Bound bound_of(RowKey key, const Options& o) {
-  // The sign of a zero is not asked for: it depends on where a sum starts.
+  // The sign of a zero is not compared: it depends on where a sum starts.
   if (!o.is_normal && !o.is_transcendental()) return {.absolute = 0x1p-100};
   const auto k = static_cast<double>(o.k);
   const double largest = o.is_normal ? kDeviations : 256;
@@ -116,8 +116,8 @@ void fill_values(Operand& operand, const Options& o, Random random, int64_t most
   });
 }
 
-// b: sums over k of variance 1; or 1, -1 and, the more the longer k is, 0: sums of a in [-2, 2]
-// stay below 256, which every output type holds.
+// b: random, so that sums over k have variance 1; or 1, -1 and 0, with more zeros the longer k is,
+// so that sums over a in [-2, 2] stay below 256, which every output type can represent.
 void fill_weight(Operand& operand, const Options& o, Random random) {
   const float deviation = 1.0f / std::sqrt(static_cast<float>(std::max<int64_t>(1, o.k)));
   const int64_t spread = std::max<int64_t>(1, o.k / 700);
@@ -128,7 +128,7 @@ void fill_weight(Operand& operand, const Options& o, Random random) {
   });
 }
 
-// Operands in the order that make_gemm adds them in.
+// Operands in the order in which make_gemm adds them.
 GemmArgs args_of(const Options& o, bool has_codes, std::span<const TensorView> views) {
   GemmArgs args{.a = views[0], .b = views[1], .out = views.back()};
   size_t next = 2;
@@ -198,8 +198,7 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   return problem;
 }
 
-// Large weights are those of workloads, which are stated for bf16; those with an activation for f16
-// too.
+// Large weights occur in workloads, which run in bf16; those with an activation in f16 too.
 bool gemm_fits(RowKey key, const Shape& shape) {
   if (value_of(shape, "tf32", -1) >= 0) return key.in == DType::f32;
   if (value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24) {

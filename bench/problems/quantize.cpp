@@ -18,8 +18,8 @@ enum Per : int64_t { kTensor, kChannel, kToken, kGroup };
 struct Codes {
   float qmax;         // symmetric
   float levels;       // less one; with a zero point
-  float step;         // what integer data counts in: half a code where rounding ties should occur
-  float usual_scale;  // takes normal data to most of the range
+  float step;         // unit of integer data: half a code, so that rounding ties occur
+  float usual_scale;  // scales normal data to most of the range
 };
 
 Codes codes_of(DType dtype) {

@@ -65,7 +65,8 @@ __device__ __forceinline__ void consume(const WgmmaParams& p, Storage& storage, 
   for_each_tile(p, [&](int row, int col) {
     multiply_tile(sums, p.k, storage, ring, state, half, [&](const Ring::State& read) {
       const uint32_t lane = threadIdx.x % 32;
-      // To both who fill the stage. Tensor cores alone have read it, so nothing need be fenced.
+      // To both blocks that fill the stage. Only the tensor cores have read it, so no fence is
+      // needed.
       if (lane < kCluster) ring.consumer_release_relaxed(read, lane);
     });
     store_staged(sums, storage.staging[half], &p.d_map, row + half * kGroupRows, col, 1 + half);
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     consume(p, storage, ring, static_cast<int>(threadIdx.x) / kGroupThreads - 1);
     __syncwarp();
   }
-  // A block that left could still be arrived at: every consumer has released its last stage here.
+  // No block may exit while the other may still arrive on its barriers: wait for all releases.
   tile::ptx::cluster_arrive();
   tile::ptx::cluster_wait();
 }

@@ -31,7 +31,7 @@ struct OperandStage {
 struct WgmmaParams {
   CUtensorMap a;      // [m, k]
   CUtensorMap b;      // [n, k]
-  CUtensorMap d_map;  // of d, where the copy engine stores it
+  CUtensorMap d_map;  // of d, if TMA stores it
   Bf16* d;            // [m, n]
   int m;
   int n;
