@@ -1,5 +1,6 @@
 // Two rows timed in turns, so that both run on a GPU in the same state: hot, and at its power
-// limit. SPDX-License-Identifier: MIT
+// limit.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include "bench/timer.h"
