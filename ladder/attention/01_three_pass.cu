@@ -13,10 +13,10 @@
 // Measured   129300 us, 4.25 TFLOPS; causal 66150 us, 4.16 TFLOPS (NVIDIA H200)
 // Shown by   l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio
 // Profiled   16.5
-// Needs      Any seq; a workspace of 4 bytes a score.
+// Needs      Any seq; scratch memory of 4 bytes per score.
 #include <cmath>
 
-#include "kernels/attention/online_softmax.cuh"
+#include "kernels/attention/softmax.cuh"
 #include "kernels/launch.h"
 #include "ladder/attention/steps.h"
 #include "tile/reduce.cuh"
@@ -110,8 +110,7 @@ void launch_three_pass(const Problem& problem, const Context& ctx) {
   const auto seq = static_cast<unsigned>(problem.seq);
   const auto heads = static_cast<unsigned>(problem.batch * problem.heads);
   const unsigned key_blocks = (seq + kKeysPerBlock - 1) / kKeysPerBlock;
-  void* scratch = ctx.workspace->take(three_pass_scratch_bytes(problem));
-  const ThreePassParams p{problem, static_cast<float*>(scratch)};
+  const ThreePassParams p{problem, static_cast<float*>(problem.scratch)};
   kernels::launch(attention_scores_kernel,
                   {.grid = dim3(seq, key_blocks, heads), .block = dim3(kKeysPerBlock)}, p, ctx);
   kernels::launch(attention_softmax_kernel,

@@ -16,7 +16,7 @@
 // Needs      Any seq.
 #include <cmath>
 
-#include "kernels/attention/online_softmax.cuh"
+#include "kernels/attention/softmax.cuh"
 #include "kernels/launch.h"
 #include "ladder/attention/steps.h"
 #include "tile/reduce.cuh"

@@ -17,7 +17,7 @@
 // Needs      seq a multiple of 64.
 #include <cmath>
 
-#include "kernels/attention/online_softmax.cuh"
+#include "kernels/attention/softmax.cuh"
 #include "kernels/launch.h"
 #include "ladder/attention/f32_tile.cuh"
 #include "tile/reduce.cuh"

@@ -22,8 +22,7 @@ inline AttentionArgs attention_args(const Problem& p, Device device) {
 }
 
 inline void run_row(std::string_view row, const Problem& problem, const Context& ctx) {
-  attention_prefill(attention_args(problem, cuda_device()),
-                    {.stream = ctx.stream, .workspace = nullptr, .row = row});
+  attention_prefill(attention_args(problem, cuda_device()), {.stream = ctx.stream, .row = row});
 }
 
 // Whether this build has the row and this GPU runs it.
@@ -33,8 +32,7 @@ inline bool has_row(std::string_view row) {
   Bf16* data = memory.view().as<Bf16>();
   constexpr int64_t kEach = kSeq * kHeadDim;
   const Problem problem{data, data + kEach, data + 2 * kEach, data + 3 * kEach, 1, kSeq, 1, false};
-  return supports(attention_args(problem, cuda_device()),
-                  {.stream = nullptr, .workspace = nullptr, .row = row});
+  return supports(attention_args(problem, cuda_device()), {.stream = nullptr, .row = row});
 }
 
 }  // namespace tessera::ladder::attention

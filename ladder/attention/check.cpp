@@ -82,8 +82,8 @@ std::string check_close(const Step& step, const Shape& shape, bool is_causal) {
   problem.k = k_there.view().as<Bf16>();
   problem.v = v_there.view().as<Bf16>();
   problem.out = static_cast<Bf16*>(out.data());
-  Workspace workspace(gpu, workspace_bytes(step, problem));
-  run(step, problem, {.stream = nullptr, .workspace = &workspace, .row = {}});
+  const Tensor scratch = make_scratch(step, problem);
+  run(step, with_scratch(problem, scratch), {});
   const Guarded::Result got = out.fetch();
   return got.damage.empty() ? differences(step, got.out.as<Bf16>(), want) : got.damage;
 }

@@ -70,11 +70,9 @@ int check_all(const Options& options) {
 }
 
 Timing time_step(const Step& step, const Operands& operands, bool is_causal) {
-  Workspace workspace(cuda_device(), workspace_bytes(step, operands.problem(0, is_causal)));
+  const Tensor scratch = make_scratch(step, operands.problem(0, is_causal));
   return time_call([&](int64_t i, const Context& ctx) {
-    Context with_workspace = ctx;
-    with_workspace.workspace = &workspace;
-    run(step, operands.problem(i, is_causal), with_workspace);
+    run(step, with_scratch(operands.problem(i, is_causal), scratch), ctx);
   });
 }
 
@@ -130,8 +128,8 @@ int run_once(const Options& options) {
       std::cout << step.name << ": skipped, " << why << "\n";
       continue;
     }
-    Workspace workspace(cuda_device(), workspace_bytes(step, problem));
-    run(step, problem, {.stream = nullptr, .workspace = &workspace, .row = {}});
+    const Tensor scratch = make_scratch(step, problem);
+    run(step, with_scratch(problem, scratch), {});
     synchronize(cuda_device());
   }
   return 0;

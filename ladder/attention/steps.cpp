@@ -33,9 +33,15 @@ const Step& find_step(std::string_view name) { return find_by_name(steps(), name
 
 std::string missing(const Step& step) { return why_missing(step.library, step.is_present); }
 
-int64_t workspace_bytes(const Step& step, const Problem& problem) {
+Tensor make_scratch(const Step& step, const Problem& problem) {
   constexpr int64_t kLeast = 256;
-  return step.scratch_bytes == nullptr ? kLeast : std::max(kLeast, step.scratch_bytes(problem));
+  const int64_t num_bytes = step.scratch_bytes == nullptr ? 0 : step.scratch_bytes(problem);
+  return Tensor(DType::u8, {std::max(kLeast, num_bytes)}, cuda_device());
+}
+
+Problem with_scratch(Problem problem, const Tensor& scratch) {
+  problem.scratch = scratch.view().data;
+  return problem;
 }
 
 void run(const Step& step, const Problem& problem, const Context& ctx) {
@@ -43,9 +49,8 @@ void run(const Step& step, const Problem& problem, const Context& ctx) {
     fail(concat("ladder: ", step.name, " got ", problem.seq,
                 " tokens a sequence; they must be a positive multiple of ", step.multiple));
   }
-  expects(step.scratch_bytes == nullptr || ctx.workspace != nullptr,
-          "ladder: this step needs a workspace");
-  if (ctx.workspace != nullptr) ctx.workspace->reset();
+  expects(step.scratch_bytes == nullptr || problem.scratch != nullptr,
+          "ladder: this step needs scratch memory");
   step.launch(problem, ctx);
 }
 

@@ -28,6 +28,7 @@ struct Problem {
   int seq;
   int heads;
   bool is_causal;
+  void* scratch = nullptr;  // as much as scratch_bytes says for the step
 
   // From a token to the next, in elements.
   constexpr int64_t row_stride() const { return int64_t{heads} * kHeadDim; }
@@ -46,7 +47,7 @@ struct Step {
   int multiple;         // seq must be one of it
   bool rounds_weights;  // to bf16, for the tensor cores, before they meet v
   void (*launch)(const Problem&, const Context&);
-  int64_t (*scratch_bytes)(const Problem&) = nullptr;  // of ctx.workspace; null: none
+  int64_t (*scratch_bytes)(const Problem&) = nullptr;  // of Problem::scratch; null: none
   bool (*is_present)() = nullptr;  // in this build, on this GPU; null: wherever its library is
 
   bool accepts(int seq) const { return seq >= 1 && seq % multiple == 0; }
@@ -58,9 +59,10 @@ std::span<const Step> steps();
 const Step& find_step(std::string_view name);
 // Why the step cannot run on this GPU in this build; empty where it can.
 std::string missing(const Step& step);
-// What a workspace for the step must hold; never 0.
-int64_t workspace_bytes(const Step& step, const Problem& problem);
-// Launches, after refusing lengths the step does not take. Begins ctx.workspace anew.
+// Scratch memory for the step on the GPU, never empty, and the problem with it.
+Tensor make_scratch(const Step& step, const Problem& problem);
+Problem with_scratch(Problem problem, const Tensor& scratch);
+// Launches, after refusing lengths the step does not take.
 void run(const Step& step, const Problem& problem, const Context& ctx);
 
 int64_t three_pass_scratch_bytes(const Problem& problem);

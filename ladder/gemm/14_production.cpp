@@ -16,7 +16,7 @@ namespace tessera::ladder {
 namespace {
 
 constexpr Context invariant(Stream stream) {
-  return {.stream = stream, .workspace = nullptr, .row = {}, .batch_invariant = true};
+  return {.stream = stream, .row = {}, .batch_invariant = true};
 }
 
 }  // namespace

@@ -48,7 +48,6 @@ constexpr Step kSteps[] = {
 
 Context vendor_context(DType dtype, Stream stream) {
   return {.stream = stream,
-          .workspace = nullptr,
           .row = dtype == DType::f32 ? "gemm_cublaslt_f32" : "gemm_cublaslt_bf16"};
 }
 
