@@ -97,7 +97,7 @@ template <class Args>
 template <class Args>
 Target target_of(const Op<Args>& op, Device device) {
   const bool has_rows = !op.rows_sm90.empty() || !op.rows_vendor.empty() || !op.rows.empty();
-  return {device, has_rows ? compute_capability(device) : 0};
+  return {device, has_rows && !device.is_cpu() ? compute_capability(device) : 0};
 }
 
 // Checks the arguments and finds the row that runs them, or refuses. Null: the CPU runs them.
