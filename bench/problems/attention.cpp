@@ -21,8 +21,8 @@
 namespace tessera::bench {
 namespace {
 
-// Shapes with more queries times heads are workloads, which are defined for 16 bits and, with
-// scales, for e4m3.
+// Queries times heads of the largest test shape. Larger shapes belong to workloads, which exist
+// for 16-bit types and, with scales, for e4m3.
 constexpr int64_t kMostTested = 1 << 16;
 
 // The argument that each operand belongs to, in order; intervals, which are nested, come last.

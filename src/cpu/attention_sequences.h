@@ -18,7 +18,7 @@ struct KeyRange {
   bool is_empty() const { return begin >= end; }
 };
 
-// Ascending and disjoint; empty ones last.
+// The keys a query sees, as ranges in ascending order that do not overlap; empty ranges are last.
 using SeenKeys = std::array<KeyRange, 2>;
 
 struct AttentionSequence {

@@ -57,7 +57,8 @@ TEST(Batch, UploadBringsEverythingOver) {
   EXPECT_EQ(values_of(batch.logit_rows), host.logit_rows);
 }
 
-// A step of `num_sequences` decodes with page tables of `max_pages`, filled from `first` on.
+// A batch of `num_sequences` one-token steps with `max_pages` pages each. `first` shifts all
+// values, so that two batches of one size differ.
 HostBatch decodes(int32_t num_sequences, int32_t max_pages, int32_t first) {
   HostBatch host;
   host.query_starts = {0};

@@ -11,7 +11,7 @@
 
 namespace tessera::kernels {
 
-// The elements that share a scale and that a thread works on: a token's row, or a group in it.
+// One thread's part of a run of elements that share a scale: the row of a token, or a group of it.
 template <class In, class Code, bool kIsVectorized>
 struct QuantizeRun {
   static constexpr int kSize = tile::kVecSize<In>;

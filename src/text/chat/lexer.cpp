@@ -125,7 +125,8 @@ class StringDecoder {
       }
       unicode::append_character(out_, static_cast<char32_t>(code));
     } else if (c == 'N') {
-      fail_at(line_, "an escape in a string names a character; write it as \\uXXXX");
+      fail_at(line_,
+              "\\N{...} in a string is not supported; write the character itself or \\uXXXX");
     } else {  // Python leaves unknown escapes as they are
       out_ += '\\';
       out_ += c;

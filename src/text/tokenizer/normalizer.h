@@ -15,7 +15,7 @@ namespace tessera::tokenizer {
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
 // `text` must be valid UTF-8. O(n log n) in the longest run of combining marks, whatever the text.
-// For NFC only the stretches that may not be in that form are decomposed and composed again.
+// NFC leaves text alone that is in NFC already, and recomposes only the parts that may not be.
 std::string normalize(std::string_view text, NormalForm form);
 
 class Normalizer {

@@ -117,6 +117,7 @@ constexpr Row kSyntax[] = {
     {"{{ 1 is odd is even }}", "tests with 'is' can not be chained"},
     {"{{ 'a\\xZZ' }}", "needs 2 hexadecimal digits"},
     {"{{ '\\ud800' }}", "no Unicode character"},
+    {"{{ '\\N{DASH}' }}", "\\N{...} in a string is not supported"},
     {"{{ x[] }}", "an index is expected"},
     {"{{ x[1:2:3:4] }}", "at most two ':'"},
     {"{% %}", "the name of a tag is expected"},

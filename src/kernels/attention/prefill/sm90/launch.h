@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::prefill_sm90 {
 
-// T is Bf16, F16 or E4m3; heads of kDk and kDv elements, of a padded instance at most as many.
+// T is Bf16, F16 or E4m3. Heads have kDk and kDv elements; in a padded instance, at most as many.
 template <class T, int kDk, int kDv, PrefillKind kKind>
 void launch_prefill(const AttentionArgs& args, const Context& ctx);
 
