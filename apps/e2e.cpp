@@ -27,6 +27,7 @@
 #include "model/kv_layout.h"
 #include "model/model.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera::apps {
 namespace {
@@ -273,7 +274,9 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
                     {"kv_bytes_per_token", metrics.kv_bytes_per_token},
                     {"kv_waste", rounded(metrics.kv_waste)},
                     {"activation_bytes", metrics.activation_bytes},
-                    {"peak_resident_bytes", peak_resident_bytes()}};
+                    {"device_bytes", metrics.device_bytes},
+                    {"peak_device_bytes", metrics.peak_device_bytes},
+                    {"peak_resident_bytes", metrics.peak_host_bytes}};
   return json;
 }
 
@@ -295,8 +298,9 @@ std::string result_text(const Json& result) {
   }
   return text + concat("  memory  weights ", bytes("weight_bytes"), ", keys and values ",
                        bytes("kv_bytes"), " (", fixed(memory["kv_waste"].get<double>() * 100, 1),
-                       " % empty)", ", activations ", bytes("activation_bytes"),
-                       ", peak of the process ", bytes("peak_resident_bytes"), "\n");
+                       " % empty)", ", activations ", bytes("activation_bytes"), ", peak ",
+                       bytes("peak_device_bytes"), ", peak of the process ",
+                       bytes("peak_resident_bytes"), "\n");
 }
 
 void run(const BenchE2eOptions& options) {
@@ -337,11 +341,15 @@ void run(const BenchE2eOptions& options) {
     }
     const EngineOptions made = as_usage(
         [&] { return engine::fill_options(e2e_options(base, shape, page_bytes), subject.config); });
+    reset_peak_bytes(made.device);
     const std::unique_ptr<Engine> engine = make_subject_engine(subject, made);
     const E2eResult result =
         run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));
     report["results"].push_back(
         result_json(workload.name, result, read_weight_bytes(subject, result.metrics, made)));
+    if (!made.device.is_cpu()) {
+      report["results"].back()["memory"]["driver_used_bytes"] = used_device_bytes(made.device);
+    }
     if (is_text) write_out(result_text(report["results"].back()));
   }
   if (report["results"].empty()) throw Error("bench e2e: no shape of the workload fits the model");

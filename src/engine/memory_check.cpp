@@ -144,8 +144,7 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
   if (options.device.is_cpu()) {
     needs.activations += batch;  // the staging copy is in the same memory
   } else {
-    needs.host =
-        model.largest_weight + batch + storage_bytes(DType::f32, limits.logits * config.vocab);
+    needs.host = model.host + batch + storage_bytes(DType::f32, limits.logits * config.vocab);
   }
   return needs;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/memory_check.h"
 #include "engine/validate.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera::engine {
 namespace {
@@ -68,6 +69,10 @@ void Runner::add_metrics(EngineMetrics& metrics) const {
   metrics.kv_bytes_per_token = kv_.page_bytes() / kv_.page_size();
   metrics.weight_bytes = model_->weight_bytes();
   metrics.activation_bytes = model_->activation_bytes();
+  const AllocatedBytes held = allocated_bytes(device());
+  metrics.device_bytes = held.now;
+  metrics.peak_device_bytes = held.peak;
+  metrics.peak_host_bytes = peak_host_bytes();
 }
 
 }  // namespace tessera::engine

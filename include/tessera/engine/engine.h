@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/core/device.h"
@@ -22,6 +23,14 @@ namespace tessera {
 
 // The process's exit status if a step overruns EngineOptions::step_timeout_s.
 inline constexpr int kStepTimeoutStatus = 4;
+
+// A part of loading a model that is over.
+struct LoadPhase {
+  std::string_view name;  // "context", "tokenizer", "weights", "prepare"
+  double seconds = 0;     // "context" and "tokenizer" run at the same time
+  int64_t num_bytes = 0;  // read from the checkpoint
+  std::string note = {};
+};
 
 struct EngineOptions {
   Device device = {};
@@ -43,6 +52,7 @@ struct EngineOptions {
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
+  std::function<void(const LoadPhase& phase)> on_phase = {};
   FieldNames field_names = {};                  // what error messages call options and requests
   std::function<Clock::time_point()> now = {};  // the clock for deadlines; not set: Clock::now
 };
@@ -70,6 +80,11 @@ struct EngineMetrics {
   double kv_share_of_contiguous = 0;  // rows in held pages / (max_context * running sequences)
   int64_t weight_bytes = 0;
   int64_t activation_bytes = 0;
+  // Of the process, by tessera::allocate on the engine's device: now, and the most at once
+  // (tessera/core/memory_use.h).
+  int64_t device_bytes = 0;
+  int64_t peak_device_bytes = 0;
+  int64_t peak_host_bytes = 0;  // of the process
 };
 
 class Engine {
