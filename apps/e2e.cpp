@@ -235,8 +235,12 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
     return load_engine(engine::open_model(subject.folder, subject.config, options));
   }
   engine::check_memory(subject.config, options);
+  Progress progress("making weights");
   const model::LoadOptions load = {
-      .dtype = options.dtype, .format = options.weights, .device = options.device};
+      .dtype = options.dtype,
+      .format = options.weights,
+      .device = options.device,
+      .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
   return engine::make_engine(model::make_random_model(subject.config, load, /*seed=*/1),
                              std::nullopt, options);
 }

@@ -184,12 +184,14 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, default="llama3-8b")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="write the results to this file")
-    parser.add_argument("flags", nargs="*", help="for tessera run, after --")
-    options = parser.parse_args()
+    # argparse does not find positionals behind options.
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options = parser.parse_args(sys.argv[1:end])
+    flags = sys.argv[end + 1:]
     if not (options.folder / "config.json").exists():
         write_checkpoint(options.folder, SHAPES[options.shape])
     num_bytes = (options.folder / "model.safetensors").stat().st_size
-    rounds = [run_once(options.binary, options.folder, options.flags)
+    rounds = [run_once(options.binary, options.folder, flags)
               for _ in range(options.rounds + 1)]
     times = sorted(first for first, _, _ in rounds[1:])
     median = statistics.median(times)
@@ -206,7 +208,7 @@ def main():
             "version": version.stdout.strip(),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "machine": platform.machine(), "cpus": len(os.sched_getaffinity(0)),
-            "shape": options.shape, "checkpoint_bytes": num_bytes, "flags": options.flags,
+            "shape": options.shape, "checkpoint_bytes": num_bytes, "flags": flags,
             "first_token_s": {"median": round(median, 4), "least": round(times[0], 4),
                               "most": round(times[-1], 4)},
             "first_round_s": round(rounds[0][0], 4), "bar_s": round(bar, 4),
