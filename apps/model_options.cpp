@@ -188,7 +188,10 @@ std::string show_phase(const LoadPhase& phase) {
 engine::EarlyStart start_early(const ModelOptions& options, const fs::path& folder) {
   use_threads(options.threads);
   engine::EarlyStart early;
-  early.begin_device(options.device == "auto" ? cuda_device() : parse_device(options.device));
+  const Device device = options.device == "auto" ? cuda_device() : parse_device(options.device);
+  // On the CPU the tokenizer is read in a moment, and further threads would take address space.
+  if (device.is_cpu() || cuda_driver_version().empty()) return early;
+  early.begin_device(device);
   early.begin_tokenizer(folder);
   return early;
 }

@@ -20,6 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kAlignment = 256;  // of a buffer: kernels read whole vectors from its scratch
+
 int num_staging_buffers() { return 2 * std::min(num_threads(), kMaxStagingThreads); }
 
 // One pinned allocation, cut into buffers: pinning costs time for every call.
@@ -27,9 +29,9 @@ class DeviceCarrier final : public Carrier {
  public:
   DeviceCarrier(Device device, int64_t buffer_bytes)
       : device_(device),
-        buffer_bytes_(buffer_bytes),
+        buffer_bytes_((buffer_bytes + kAlignment - 1) / kAlignment * kAlignment),
         num_buffers_(num_staging_buffers()),
-        memory_(device, static_cast<size_t>(num_buffers_ * buffer_bytes)) {
+        memory_(device, static_cast<size_t>(num_buffers_ * buffer_bytes_)) {
     for (int i = 0; i < num_buffers_; ++i) streams_.emplace_back(device);
   }
 

@@ -324,6 +324,16 @@ def test_chat_answers_obeys_and_survives_ctrl_c():
     assert terminal.status() == 0
 
 
+def test_loading_shows_bytes_and_their_rate_on_a_terminal_only():
+    terminal = Terminal("run", MODEL, "Water is", "-n", "2", "-t", "0")
+    terminal.wait_for("loading [")
+    assert re.match(r"[#-]{24}\] [0-9]+ %  0\.0 of 0\.0 GB, [0-9.]+ ", terminal.wait_for("GB/s"))
+    terminal.wait_for("\r\x1b[K")  # erased before the answer
+    assert "loading" not in terminal.wait_for("generated")
+    assert terminal.status() == 0
+    assert "loading" not in call("run", MODEL, "Water is", "-n", 2, "-t", 0).stderr
+
+
 def test_chat_remembers_until_reset(chat_model):
     terminal = Terminal("run", chat_model, "-n", "4", "-t", "0")
     counts = []
