@@ -125,6 +125,10 @@ void Progress::erase() {
 
 void Progress::show_bytes(int64_t done, int64_t total) {
   if (!is_shown_) return;
+  if (done == 0) {
+    start_ = Clock::now();
+    return;
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   show(done, total, transfer_note(done, total, seconds));
 }

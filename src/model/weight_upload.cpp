@@ -171,6 +171,7 @@ void WeightUpload::carry(const Block& block, int buffer, Carrier& carrier,
 UploadTimes WeightUpload::run(Carrier& carrier, const std::function<void(int64_t)>& on_bytes) {
   const std::vector<Block> blocks = cut(carrier.buffer_bytes());
   const std::thread::id caller = std::this_thread::get_id();
+  const auto begin = Clock::now();
   Progress progress;
   // However it ends: afterwards the caller may free the buffers, or what they are copied to.
   struct Drain {
@@ -189,13 +190,13 @@ UploadTimes WeightUpload::run(Carrier& carrier, const std::function<void(int64_t
     }
     ++progress.num_lanes;
   });
-  const auto start = Clock::now();
   for (int i = 0; i < carrier.num_buffers(); ++i) carrier.wait(i);
-  progress.wait_ns += std::chrono::nanoseconds(Clock::now() - start).count();
+  const std::chrono::duration<double> took = Clock::now() - begin;
   for (const auto& job : jobs_) job->reader.finish();
   jobs_.clear();
   return {.num_bytes = progress.num_bytes,
           .num_threads = progress.num_lanes,
+          .seconds = took.count(),
           .read_seconds = static_cast<double>(progress.read_ns) * 1e-9,
           .wait_seconds = static_cast<double>(progress.wait_ns) * 1e-9};
 }

@@ -50,12 +50,13 @@ std::unique_ptr<Carrier> make_carrier(Device device, int64_t buffer_bytes = kSta
 // What it holds: pinned host memory, and as much on the GPU once a block has to be converted.
 int64_t carrier_bytes(int64_t buffer_bytes = kStagingBytes);
 
-// What an upload did; seconds are summed over its threads.
+// What an upload did.
 struct UploadTimes {
   int64_t num_bytes = 0;  // as stored
   int num_threads = 0;
-  double read_seconds = 0;
-  double wait_seconds = 0;  // for copies
+  double seconds = 0;       // from the first read to the end of the last copy
+  double read_seconds = 0;  // summed over the threads
+  double wait_seconds = 0;  // for copies, summed over the threads
 };
 
 class WeightUpload {

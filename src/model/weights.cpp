@@ -53,6 +53,7 @@ Weights::Weights(const LoadOptions& options, const WeightSource& source, const W
       pool_(options.device),
       total_bytes_(dry.read_bytes(source)) {
   check_options(options);
+  if (options.on_progress) options.on_progress(0, total_bytes_);
   if (options.device.is_cpu()) return;
   pool_.reserve(dry.pool_.aligned_bytes());
   upload_ = std::make_unique<WeightUpload>(source, options.dtype, options.check_values);

@@ -51,6 +51,8 @@ struct EngineOptions {
   // Seconds a step may take before it counts as hung. The process then reports where it hung and
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
+  // Both are called by the thread that loads: on_load with 0 when reading begins, then as bytes
+  // arrive, and on_phase after each part.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
   std::function<void(const LoadPhase& phase)> on_phase = {};
   FieldNames field_names = {};                  // what error messages call options and requests
