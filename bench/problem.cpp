@@ -88,6 +88,8 @@ const std::vector<ProblemMaker>& problem_makers() {
     list.push_back(kv_append_maker());
     list.push_back(kv_gather_maker());
     list.push_back(kv_copy_pages_maker());
+    list.push_back(sample_maker());
+    list.push_back(token_logprobs_maker());
     return list;
   }();
   return makers;

@@ -4,12 +4,14 @@
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
 #include "kernels/kv/rows.h"
+#include "kernels/sampling/rows.h"
 
 namespace tessera::kernels {
 namespace {
 
 constexpr ElementwiseRows kNoElementwiseRows{};
 constexpr KvCacheRows kNoKvCacheRows{};
+constexpr SamplingRows kNoSamplingRows{};
 
 }  // namespace
 
@@ -30,5 +32,8 @@ std::span<const Row<Gemm24Args>> gemm_2_4_rows() { return {}; }
 
 const KvCacheRows& kv_cache_rows_sm90() { return kNoKvCacheRows; }
 const KvCacheRows& kv_cache_rows() { return kNoKvCacheRows; }
+
+const SamplingRows& sampling_rows_sm90() { return kNoSamplingRows; }
+const SamplingRows& sampling_rows() { return kNoSamplingRows; }
 
 }  // namespace tessera::kernels
