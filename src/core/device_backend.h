@@ -19,4 +19,17 @@ void synchronize(Device device, Stream stream);
 void* allocate_pinned(size_t num_bytes);
 void deallocate_pinned(void* data) noexcept;
 
+// For graph.h.
+Stream create_stream(Device device);
+void destroy_stream(Device device, Stream stream) noexcept;
+void* create_event(Device device);
+void destroy_event(Device device, void* event) noexcept;
+void record_event(Device device, void* event, Stream stream);
+void wait_for_event(Device device, void* event);
+void begin_capture(Device device, Stream stream);
+void drop_capture(Device device, Stream stream) noexcept;
+void* end_capture(Device device, Stream stream);  // an executable graph
+void launch_graph(Device device, void* graph, Stream stream);
+void destroy_graph(Device device, void* graph) noexcept;
+
 }  // namespace tessera::backend
