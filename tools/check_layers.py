@@ -62,7 +62,8 @@ CUDA_HEADERS_OF_OURS = {
 ALSO_ALLOWED = {
     # Empty tables of every family, for a build without CUDA.
     "src/kernels/rows_none.cpp": ("kernels/attention/rows.h", "kernels/elementwise/rows.h",
-                                  "kernels/gemm/rows.h", "kernels/kv/rows.h"),
+                                  "kernels/gemm/rows.h", "kernels/kv/rows.h",
+                                  "kernels/sampling/rows.h"),
     "src/tile/tensor_map.h": ("core/text.h", "tessera/core/error.h", "tile/swizzle.cuh"),
 }
 CUDA_HEADER = re.compile(

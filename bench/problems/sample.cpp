@@ -1,8 +1,9 @@
-// Problems for sampling and log-probabilities. A shape's settings are the same in all rows, or
+// Problems for sampling and log-probabilities. Settings are the same in all rows of a shape, or
 // differ from row to row at random ("mixed").
 // SPDX-License-Identifier: MIT
 #include "tessera/ops/sample.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "bench/problems/builder.h"
@@ -13,8 +14,8 @@ namespace {
 
 constexpr int64_t kNumBiases = 5;  // of a row
 
-// Logits spread as "spread" tenths; integers have many equals. One row of four or more is broken,
-// one has no token left.
+// Normal logits with a deviation of "spread" tenths, or integers, many of which are equal. With
+// "odd", of every four rows one is broken and one has few tokens or none.
 void fill_logits(Builder& b, int64_t rows, int64_t vocab) {
   const Random random = b.random();
   const float spread = static_cast<float>(b.get("spread", 10)) * 0.1f;
@@ -30,7 +31,7 @@ void fill_logits(Builder& b, int64_t rows, int64_t vocab) {
   });
 }
 
-// A setting with one value a row: as the shape says in thousandths, or any of `choices` if mixed.
+// One value per row: the shape's, in thousandths, or any of `choices` if mixed.
 void add_setting(Builder& b, std::string_view name, DType type, int64_t rows, double otherwise,
                  std::initializer_list<double> choices) {
   const Random random = b.random();
@@ -43,10 +44,32 @@ void add_setting(Builder& b, std::string_view name, DType type, int64_t rows, do
   });
 }
 
+// Lists of tokens seen before: as many as "seen" says, with room for a few more. One row in five
+// has none, and slots are in another order than rows.
+void fill_lists(Builder& b, int64_t rows, int64_t vocab) {
+  const int64_t seen = std::min(b.get("seen", 100), vocab), capacity = seen + 3;
+  fill_vector(b.dense("slots", Role::input, DType::i32, {rows}),
+              [&](int64_t r) { return static_cast<float>(r % 5 == 4 ? -1 : rows - 1 - r); });
+  const int64_t step = std::max<int64_t>(vocab / std::max<int64_t>(seen, 1), 1);
+  fill_rows(b.dense("seen_tokens", Role::in_out, DType::i32, {rows, capacity}),
+            [&](int64_t r, int64_t i) {  // all different
+              return static_cast<float>(i < seen ? i * step + r % step : -7);
+            });
+  const Random random = b.random();
+  fill_rows(b.dense("seen_counts", Role::in_out, DType::i32, {rows, capacity}),
+            [&](int64_t r, int64_t i) {
+              const auto count = random.integer(r * capacity + i, 0, 3);
+              return static_cast<float>(count == 0 ? kSampleInPrompt : count);
+            });
+  fill_vector(b.dense("num_seen", Role::in_out, DType::i32, {rows}), [&](int64_t r) {
+    return static_cast<float>(r % 7 == 6 ? capacity : r % 7 == 5 ? 0 : seen);
+  });
+}
+
 Problem make_sample(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
             {"rows", "vocab", "temperature", "top_k", "typical_p", "top_p", "min_p", "spread",
-             "mixed", "odd", "edits", "stride", "offset"});
+             "mixed", "odd", "edits", "seen", "stride", "offset"});
   const int64_t rows = b.get("rows"), vocab = b.get("vocab");
   const bool has_edits = b.get("edits") != 0;
   fill_logits(b, rows, vocab);
@@ -81,16 +104,7 @@ Problem make_sample(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
                   if (i % 7 == 0) return -std::numeric_limits<float>::infinity();
                   return static_cast<float>(biases.integer(i, -16, 16)) * 0.5f;
                 });
-    fill_vector(b.dense("slots", Role::input, DType::i32, {rows}),
-                [&](int64_t r) { return static_cast<float>(r % 5 == 4 ? -1 : rows - 1 - r); });
-    const Random counts = b.random();
-    fill_rows(b.dense("counts", Role::in_out, DType::i32, {rows, vocab}),
-              [&](int64_t r, int64_t c) {
-                const int64_t kind = counts.integer(r * vocab + c, 0, 40);
-                const float in_prompt = static_cast<float>(int64_t{1} << 30);
-                return kind < 3 ? static_cast<float>(kind) : kind == 3 ? in_prompt : 0.0f;
-              });
-    b.rows("adjusted", Role::scratch, DType::f32, rows, vocab);
+    fill_lists(b, rows, vocab);
   }
   const auto call = [=](std::span<const TensorView> v, const Context& ctx) {
     SampleArgs args{.logits = v[0],
@@ -111,8 +125,9 @@ Problem make_sample(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
       args.bias_tokens = v[14];
       args.bias_values = v[15];
       args.slots = v[16];
-      args.counts = v[17];
-      args.adjusted = v[18];
+      args.seen_tokens = v[17];
+      args.seen_counts = v[18];
+      args.num_seen = v[19];
     }
     sample(args, ctx);
   };

@@ -63,8 +63,7 @@ int32_t draw_plainly(const std::vector<float>& logits, const Settings& s) {
   std::vector<Token> kept;
   for (size_t i = 0; i < logits.size(); ++i) {
     const float y = (logits[i] - largest) * log2_scale(s.temperature);
-    const auto fma = [](float a, float b, float c) { return std::fmaf(a, b, c); };
-    kept.push_back({static_cast<int32_t>(i), logits[i], y, weight_of(y, fma)});
+    kept.push_back({static_cast<int32_t>(i), logits[i], y, weight_of(y, cpu::SampleMath())});
   }
   const auto total = [&] {
     uint64_t sum = 0;
@@ -188,30 +187,139 @@ TEST(Sample, TellsRowsThatHaveNoAnswer) {
   EXPECT_EQ(draw({kNever, -3.0f, kNever}, {.temperature = 0.01f, .top_k = 2}), 1);
 }
 
-TEST(Sample, AppliesBiasesAndPenaltiesAndCountsWhatItDraws) {
+// A row of five logits with biases and a list of tokens seen.
+struct EditedRow {
   std::vector<float> logits = {2.0f, 1.0f, 0.5f, -1.0f, 0.0f};
-  std::vector<int32_t> token(1), starts{0, 2}, tokens{0, 3}, slots{1}, counts(10);
-  std::vector<float> values{kNever, 4.0f}, temperature{0}, repetition{2}, presence{0.5f},
-      frequency{0.25f}, adjusted(5);
-  counts[5 + 3] = 2;          // generated twice: (-1 + 4) / 2 - 0.5 - 2 * 0.25 = 0.5
-  counts[5 + 1] = kInPrompt;  // in the prompt only: 1 / 2
-  const SampleArgs args{.logits = TensorView::contiguous(logits.data(), DType::f32, {1, 5}),
-                        .tokens = view_of(token, DType::i32),
-                        .temperature = view_of(temperature, DType::f32),
-                        .bias_starts = view_of(starts, DType::i32),
-                        .bias_tokens = view_of(tokens, DType::i32),
-                        .bias_values = view_of(values, DType::f32),
-                        .counts = TensorView::contiguous(counts.data(), DType::i32, {2, 5}),
-                        .slots = view_of(slots, DType::i32),
-                        .repetition = view_of(repetition, DType::f32),
-                        .presence = view_of(presence, DType::f32),
-                        .frequency = view_of(frequency, DType::f32),
-                        .adjusted = TensorView::contiguous(adjusted.data(), DType::f32, {1, 5})};
-  cpu::sample(args);
-  EXPECT_EQ(adjusted, (std::vector<float>{kNever, 0.5f, 0.5f, 0.5f, 0.0f}));
-  EXPECT_EQ(token[0], 1);  // the first of equals
-  EXPECT_EQ(counts, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, kInPrompt + 1, 0, 2, 0}));
-  EXPECT_EQ(logits[0], 2.0f);  // the row itself is left alone
+  std::vector<int32_t> token = {99}, bias_starts = {0, 0}, bias_tokens = {}, slots = {1};
+  std::vector<float> bias_values = {}, temperature = {0}, repetition = {1}, presence = {0},
+                     frequency = {0};
+  std::vector<int32_t> seen_tokens = std::vector<int32_t>(6, -1);  // of two slots
+  std::vector<int32_t> seen_counts = std::vector<int32_t>(6, 0);
+  std::vector<int32_t> num_seen = {0, 0};
+
+  void add_bias(int32_t token_, float value) {
+    bias_tokens.push_back(token_);
+    bias_values.push_back(value);
+    ++bias_starts[1];
+  }
+  void add_seen(int32_t token_, int32_t count) {
+    const auto at = static_cast<size_t>(3 + num_seen[1]++);
+    seen_tokens[at] = token_;
+    seen_counts[at] = count;
+  }
+  int32_t draw() {
+    cpu::sample({.logits = TensorView::contiguous(logits.data(), DType::f32, {1, 5}),
+                 .tokens = view_of(token, DType::i32),
+                 .temperature = view_of(temperature, DType::f32),
+                 .bias_starts = view_of(bias_starts, DType::i32),
+                 .bias_tokens = view_of(bias_tokens, DType::i32),
+                 .bias_values = view_of(bias_values, DType::f32),
+                 .slots = view_of(slots, DType::i32),
+                 .seen_tokens = TensorView::contiguous(seen_tokens.data(), DType::i32, {2, 3}),
+                 .seen_counts = TensorView::contiguous(seen_counts.data(), DType::i32, {2, 3}),
+                 .num_seen = view_of(num_seen, DType::i32),
+                 .repetition = view_of(repetition, DType::f32),
+                 .presence = view_of(presence, DType::f32),
+                 .frequency = view_of(frequency, DType::f32)});
+    return token[0];
+  }
+  // What a logit becomes: a second token with a bias shows it by comparison.
+  float edited(int32_t which) {
+    float low = -1e4f, high = 1e4f;
+    const int32_t rival = which == 4 ? 2 : 4;  // which has no bias and was not seen
+    for (int step = 0; step < 60; ++step) {
+      EditedRow row = *this;
+      const float middle = low / 2 + high / 2;
+      for (int32_t i = 0; i < 5; ++i) {
+        if (i != which) row.logits[static_cast<size_t>(i)] = i == rival ? middle : kNever;
+      }
+      (row.draw() == which ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+TEST(Sample, AppliesBiasesThenPenalties) {
+  EditedRow row;
+  row.repetition = {2};
+  row.presence = {0.5f};
+  row.frequency = {0.25f};
+  row.add_bias(0, kNever);
+  row.add_bias(3, 4.0f);
+  row.add_seen(3, 2);          // generated twice: (-1 + 4) / 2 - 0.5 - 2 * 0.25 = 0.5
+  row.add_seen(1, kInPrompt);  // in the prompt only: 1 / 2
+  EXPECT_NEAR(row.edited(3), 0.5f, 1e-5);
+  EXPECT_NEAR(row.edited(1), 0.5f, 1e-5);
+  EXPECT_NEAR(row.edited(2), 0.5f, 1e-5);
+  EXPECT_EQ(row.draw(), 1);                   // the first of three equals; token 0 is banned
+  EXPECT_EQ(row.logits, EditedRow().logits);  // the row itself is unchanged
+}
+
+TEST(Sample, PenalisesNegativeLogitsByMultiplication) {
+  EditedRow row;
+  row.repetition = {3};
+  row.add_seen(3, 1);
+  EXPECT_NEAR(row.edited(3), -3.0f, 1e-5);
+  row.seen_counts[3] = kInPrompt + 7;
+  EXPECT_NEAR(row.edited(3), -3.0f, 1e-5);  // once, however often it was seen
+}
+
+TEST(Sample, ClampsBiasesAndIgnoresWhatIsOutOfRange) {
+  EditedRow row;
+  row.add_bias(1, 1e6f);
+  row.add_bias(2, -1e6f);
+  row.add_bias(77, 5.0f);
+  row.add_bias(-1, 5.0f);
+  row.add_seen(-3, 1);
+  row.add_seen(5, 1);
+  row.repetition = {2};
+  EXPECT_NEAR(row.edited(1), 101.0f, 1e-4);
+  EXPECT_NEAR(row.edited(2), -99.5f, 1e-4);
+  EXPECT_EQ(row.edited(0), EditedRow().edited(0));
+  for (const int32_t slot : {-1, 2, 1 << 30}) {
+    row.slots = {slot};
+    EXPECT_EQ(row.draw(), 1) << slot;
+  }
+}
+
+TEST(Sample, KeepsExtremeLogitsFinite) {
+  EditedRow row;
+  row.logits = {3e38f, -3e38f, kNever, 0.0f, 1.0f};
+  row.repetition = {0.1f};
+  row.add_seen(0, 1);
+  row.add_seen(1, 1);
+  row.add_seen(2, 1);
+  EXPECT_EQ(row.draw(), 0);  // 3e39 would be infinite, and the row broken
+  row.add_bias(2, 50.0f);
+  row.logits = {kNever, kNever, kNever, kNever, kNever};
+  EXPECT_EQ(row.draw(), kSampleNothing);  // a bias does not revive a token
+}
+
+TEST(Sample, CountsWhatItDraws) {
+  EditedRow row;
+  row.add_seen(4, kInPrompt);
+  row.add_seen(0, 5);
+  EXPECT_EQ(row.draw(), 0);
+  EXPECT_EQ(row.seen_counts, (std::vector<int32_t>{0, 0, 0, kInPrompt, 6, 0}));
+  row.add_bias(1, 3.0f);
+  EXPECT_EQ(row.draw(), 1);  // new: appended
+  EXPECT_EQ(row.num_seen, (std::vector<int32_t>{0, 3}));
+  EXPECT_EQ(row.seen_tokens, (std::vector<int32_t>{-1, -1, -1, 4, 0, 1}));
+  EXPECT_EQ(row.seen_counts, (std::vector<int32_t>{0, 0, 0, kInPrompt, 6, 1}));
+  row.add_bias(2, 9.0f);
+  EXPECT_EQ(row.draw(), 2);  // no room
+  EXPECT_EQ(row.num_seen, (std::vector<int32_t>{0, 3}));
+  row.logits[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(row.draw(), kSampleBroken);  // nothing was drawn
+  EXPECT_EQ(row.seen_counts, (std::vector<int32_t>{0, 0, 0, kInPrompt, 6, 1}));
+}
+
+// An edit must not hide that the model's logits are broken.
+TEST(Sample, SeesBrokenLogitsBehindABan) {
+  EditedRow row;
+  row.logits[2] = std::numeric_limits<float>::quiet_NaN();
+  row.add_bias(2, kNever);
+  EXPECT_EQ(row.draw(), kSampleBroken);
 }
 
 TEST(TokenLogprobs, AreThoseOfTheSoftmax) {
