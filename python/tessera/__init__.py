@@ -43,6 +43,7 @@ from ._library import (
 from ._library import commit as __commit__
 from ._library import path as library_path
 from ._library import version as __version__
+from ._sampling import sample, token_logprobs, top_logprobs
 
 __all__ = [
     "__commit__",
@@ -81,10 +82,13 @@ __all__ = [
     "rms_norm",
     "rope",
     "rows",
+    "sample",
     "silu",
     "silu_mul",
     "softmax",
     "supports",
+    "token_logprobs",
+    "top_logprobs",
     "transpose",
     "using",
 ]

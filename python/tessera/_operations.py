@@ -249,4 +249,15 @@ OPERATIONS = {
             Scalar("k_format", c_int32, "str", DTYPES), Scalar("v_format", c_int32, "str", DTYPES),
         ],
     ),
+    "sample": Operation(
+        "logits tokens temperature top_k typical_p top_p min_p seeds sequences positions "
+        "bias_starts bias_tokens bias_values slots seen_tokens seen_counts num_seen repetition "
+        "presence frequency",
+        written="tokens seen_tokens seen_counts num_seen",
+        struct="TesseraSampleArgs",
+    ),
+    "token_logprobs": Operation(
+        "logits tokens logprobs top_tokens top_logprobs",
+        written="logprobs top_tokens top_logprobs",
+    ),
 }

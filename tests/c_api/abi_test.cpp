@@ -191,6 +191,29 @@ static_assert(offsetof(TesseraRowInfo, in) == 40);
 static_assert(offsetof(TesseraRowInfo, out) == 44);
 static_assert(offsetof(TesseraRowInfo, is_batch_invariant) == 48);
 
+static_assert(sizeof(TesseraSampleArgs) == 168);
+static_assert(offsetof(TesseraSampleArgs, struct_size) == 0);
+static_assert(offsetof(TesseraSampleArgs, logits) == 8);
+static_assert(offsetof(TesseraSampleArgs, tokens) == 16);
+static_assert(offsetof(TesseraSampleArgs, temperature) == 24);
+static_assert(offsetof(TesseraSampleArgs, top_k) == 32);
+static_assert(offsetof(TesseraSampleArgs, typical_p) == 40);
+static_assert(offsetof(TesseraSampleArgs, top_p) == 48);
+static_assert(offsetof(TesseraSampleArgs, min_p) == 56);
+static_assert(offsetof(TesseraSampleArgs, seeds) == 64);
+static_assert(offsetof(TesseraSampleArgs, sequences) == 72);
+static_assert(offsetof(TesseraSampleArgs, positions) == 80);
+static_assert(offsetof(TesseraSampleArgs, bias_starts) == 88);
+static_assert(offsetof(TesseraSampleArgs, bias_tokens) == 96);
+static_assert(offsetof(TesseraSampleArgs, bias_values) == 104);
+static_assert(offsetof(TesseraSampleArgs, slots) == 112);
+static_assert(offsetof(TesseraSampleArgs, seen_tokens) == 120);
+static_assert(offsetof(TesseraSampleArgs, seen_counts) == 128);
+static_assert(offsetof(TesseraSampleArgs, num_seen) == 136);
+static_assert(offsetof(TesseraSampleArgs, repetition) == 144);
+static_assert(offsetof(TesseraSampleArgs, presence) == 152);
+static_assert(offsetof(TesseraSampleArgs, frequency) == 160);
+
 static_assert(TESSERA_OK == 0);
 static_assert(TESSERA_ERROR == 1);
 static_assert(TESSERA_OUT_OF_MEMORY == 2);
@@ -253,6 +276,8 @@ static_assert(
 static_assert(kIs<tessera_kv_append, TesseraStatus, const TesseraKvAppendArgs*, Ctx>);
 static_assert(kIs<tessera_kv_gather, TesseraStatus, const TesseraKvGatherArgs*, Ctx>);
 static_assert(kIs<tessera_kv_copy_pages, TesseraStatus, T, T, T, T, T, T, int32_t, int32_t, Ctx>);
+static_assert(kIs<tessera_sample, TesseraStatus, const TesseraSampleArgs*, Ctx>);
+static_assert(kIs<tessera_token_logprobs, TesseraStatus, T, T, T, T, T, Ctx>);
 static_assert(kIs<tessera_last_error, const char*>);
 static_assert(kIs<tessera_last_error_where, const char*>);
 static_assert(kIs<tessera_abi_version, int>);

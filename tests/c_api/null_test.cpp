@@ -172,6 +172,8 @@ const Export kExports[] = {
     entry<tessera_kv_append>("tessera_kv_append"),
     entry<tessera_kv_gather>("tessera_kv_gather"),
     entry<tessera_kv_copy_pages>("tessera_kv_copy_pages"),
+    entry<tessera_sample>("tessera_sample"),
+    entry<tessera_token_logprobs>("tessera_token_logprobs"),
     entry<tessera_on_objects>("tessera_on_objects"),
     entry<tessera_num_cuda_devices>("tessera_num_cuda_devices"),
     entry<tessera_device_info>("tessera_device_info"),

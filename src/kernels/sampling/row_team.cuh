@@ -115,7 +115,6 @@ struct RowTeam {
   static constexpr TeamTile kTile = team_tile(Arch{});
   static constexpr int kThreads = kTile.num_threads;
   static constexpr int kWarps = kThreads / tile::kWarpSize;
-  static constexpr int kLoads = 8;  // in flight for each thread
   static constexpr int kSize = kIsVectorized ? 4 : 1;
   // A bin's column holds how many elements there are above the sum of their weights: a thread has
   // at most 2^20 / 512 elements of at most kOne.
@@ -157,8 +156,8 @@ struct RowTeam {
   }
 
   // Calls f(logit, token) for every `step`-th vector of [first, last) from the vector `place` on,
-  // in ascending order. `first` is a multiple of four.
-  template <class F>
+  // in ascending order. `first` is a multiple of four. kLoads are in flight for each thread.
+  template <int kLoads, class F>
   __device__ static void walk_from(const float* row, int first, int last, int place, int step,
                                    F&& f) {
     const int limit = (last + kSize - 1) / kSize;
@@ -179,19 +178,20 @@ struct RowTeam {
     }
   }
 
-  // This thread's tokens of [first, last), and of the block's part.
+  // This thread's tokens of [first, last), for an f that costs little beside its load.
   template <class F>
-  __device__ void walk(const float* row, int first, int last, F&& f) const {
-    walk_from(row, first, last, thread(), kThreads, f);
+  __device__ void skim(const float* row, int first, int last, F&& f) const {
+    walk_from<8>(row, first, last, thread(), kThreads, f);
   }
+  // This thread's tokens of the block's part.
   template <class F>
   __device__ void walk(const float* row, F&& f) const {
-    walk(row, begin, end, f);
+    walk_from<4>(row, begin, end, thread(), kThreads, f);
   }
   // This lane's tokens of [first, last), which the warp walks alone.
   template <class F>
   __device__ void walk_warp(const float* row, int first, int last, F&& f) const {
-    walk_from(row, first, last, lane(), tile::kWarpSize, f);
+    walk_from<4>(row, first, last, lane(), tile::kWarpSize, f);
   }
 
   // The values of threads 0 to count - 1 of every block, as [part][thread]. Valid until the call

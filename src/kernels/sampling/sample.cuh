@@ -56,6 +56,7 @@ struct RowEdits {
   template <class Team>
   __device__ bool apply(const Team& team) const {
     bool is_broken = false;
+    if (!any()) return is_broken;
     for (int i = team.thread(); i < num_biases; i += Team::kThreads) {
       const int token = bias_tokens[i];
       if (token < team.begin || token >= team.end) continue;
@@ -80,6 +81,7 @@ struct RowEdits {
   // The reverse, in reverse order: a token may have a bias and a penalty.
   template <class Team>
   __device__ void undo(const Team& team) const {
+    if (!any()) return;
     for (int i = team.thread(); i < num_penalised; i += Team::kThreads) {
       const int token = seen_tokens[i];
       if (token >= team.begin && token < team.end) logits[token] = saved_seen[i];
@@ -335,10 +337,9 @@ __global__ void __launch_bounds__(team_tile(Arch{}).num_threads, 1)
   tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
 
-  const RowEdits edits(p, row);
   const RowSettings settings(p, row);
-  const float* logits = edits.logits;
-  const bool is_broken = edits.any() && edits.apply(team);
+  const float* logits = p.logits + row * p.logits_stride;
+  const bool is_broken = RowEdits(p, row).apply(team);
   const RowTop top = find_top(team, logits, is_broken);
   int token = sampling::token_of(top.best);
   if (!top.is_sound()) {
@@ -355,12 +356,11 @@ __global__ void __launch_bounds__(team_tile(Arch{}).num_threads, 1)
       token = draw_from_row(team, logits, remaining, p.vocab, settings.random());
     }
   }
-  if (team.rank == 0) {
-    if (team.thread() == 0) p.tokens[row] = token;
-    edits.count(team, token, p.capacity);
-  }
-  team.meet_all();  // no block may leave, or put old values back, while another reads
-  if (edits.any()) edits.undo(team);
+  if (team.rank == 0 && team.thread() == 0) p.tokens[row] = token;
+  const RowEdits edits(p, row);  // read again, not held in registers all the time
+  team.meet_all();  // no block may leave, put old values back or count while another reads
+  edits.undo(team);
+  if (team.rank == 0) edits.count(team, token, p.capacity);
 }
 
 template <class T>

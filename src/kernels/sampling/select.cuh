@@ -36,7 +36,7 @@ __device__ RowTop find_top(Team& team, const float* row, bool is_broken) {
     int where = -1;
     const int first = team.begin + i * RowTop::part_size(team);
     const int last = min(first + RowTop::part_size(team), team.end);
-    team.walk(row, first, last, [&](float x, int token) {
+    team.skim(row, first, last, [&](float x, int token) {
       is_broken = is_broken || !(x < __builtin_huge_valf());
       if (x > value || where < 0) {
         value = x;
@@ -88,7 +88,7 @@ __device__ int list_best(Team& team, const float* row, const RowTop& top, int co
     if (!has_one) continue;
     const int first = team.begin + i * RowTop::part_size(team);
     const int last = min(first + RowTop::part_size(team), team.end);
-    team.walk(row, first, last, [&](float x, int token) {
+    team.skim(row, first, last, [&](float x, int token) {
       if (x > kNever && distance_bin<kBins>(largest, x) <= last_bin) {
         team.append(sampling::key_of(x, token), 0);
       }
