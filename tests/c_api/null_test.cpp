@@ -39,6 +39,8 @@ constexpr size_t kNumTensors<TesseraKvAppendArgs> = count_tensors(offsetof(Tesse
 template <>
 constexpr size_t kNumTensors<TesseraKvGatherArgs> = count_tensors(offsetof(TesseraKvGatherArgs,
                                                                            k_format));
+template <>
+constexpr size_t kNumTensors<TesseraSampleArgs> = count_tensors(sizeof(TesseraSampleArgs));
 
 // A value of any type that the ABI takes; what it points to is sound.
 template <class T>

@@ -64,8 +64,27 @@ else:
             ),
             "reduce": (lambda: OPS.reduce(x, "sum"), lambda: tessera.reduce(x, "sum")),
             "argmax": (lambda: OPS.argmax(x), lambda: tessera.argmax(x)),
+            **sampling_calls(x),
             **product_calls(device),
             **attention_calls(device),
+        }
+
+    def sampling_calls(x):
+        tokens = torch.tensor([1, 0, 5, 127, 3, -1], device=x.device, dtype=torch.int32)
+        top_k = torch.full_like(tokens, 20)
+        return {
+            "sample": (
+                lambda: OPS.sample(x, top_k=top_k, positions=tokens),
+                lambda: tessera.sample(x, top_k=top_k, positions=tokens),
+            ),
+            "token_logprobs": (
+                lambda: OPS.token_logprobs(x, tokens).nan_to_num(),
+                lambda: tessera.token_logprobs(x, tokens).nan_to_num(),
+            ),
+            "top_logprobs": (
+                lambda: OPS.top_logprobs(x, tokens, 5)[1:],
+                lambda: tessera.top_logprobs(x, tokens, 5)[1:],
+            ),
         }
 
     def attention_tensors(device):
@@ -216,6 +235,9 @@ else:
             "dequantize": (q, scale),
             "reduce": (x, "max"),
             "argmax": (x,),
+            "sample": (x,),
+            "token_logprobs": (x, x[:, 0].int()),
+            "top_logprobs": (x, x[:, 0].int(), 3),
             "gemm": (x, b, None, "silu", True),
             "pack_gate_up": (b, b.clone()),
             "prune_2_4": (w,),

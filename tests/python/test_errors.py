@@ -137,9 +137,12 @@ OPERATIONS = {
     "relu": ([2],),
     "rms_norm": ([2, 1],),
     "rope": ([3, 3, 1, 2],),
+    "sample": ([2],),
     "silu": ([2],),
     "silu_mul": ([2, 2],),
     "softmax": ([2],),
+    "token_logprobs": ([2, 1],),
+    "top_logprobs": ([2, 1], 3),
     "transpose": ([2],),
 }
 OTHERS = {

@@ -178,6 +178,38 @@ struct RowTeam {
     }
   }
 
+  // Calls f(logit, token) for this thread's tokens of [first, last) for which test(logit) holds:
+  // few of them. The code of f is there once, not for every load in flight: it is often long, and
+  // run from a cold instruction cache.
+  template <int kLoads, class Test, class F>
+  __device__ void search(const float* row, int first, int last, Test&& test, F&& f) const {
+    const int limit = (last + kSize - 1) / kSize;
+    for (int at = first / kSize + thread(); at < limit; at += kLoads * kThreads) {
+      float x[kLoads][kSize];
+      TESSERA_UNROLL
+      for (int j = 0; j < kLoads; ++j) {
+        const int i = at + j * kThreads;
+        if (i < limit) load(row + i * kSize, x[j]);
+      }
+      uint32_t found = 0;
+      TESSERA_UNROLL
+      for (int j = 0; j < kLoads; ++j) {
+        if (at + j * kThreads >= limit) continue;
+        TESSERA_UNROLL
+        for (int k = 0; k < kSize; ++k) found |= test(x[j][k]) ? 1u << (j * kSize + k) : 0u;
+      }
+      for (; found != 0; found &= found - 1) {
+        const int bit = __ffs(static_cast<int>(found)) - 1;
+        const int token = (at + bit / kSize * kThreads) * kSize + bit % kSize;
+        f(row[token], token);
+      }
+    }
+  }
+  template <class Test, class F>
+  __device__ void search(const float* row, Test&& test, F&& f) const {
+    search<4>(row, begin, end, test, f);
+  }
+
   // This thread's tokens of [first, last), for an f that costs little beside its load.
   template <class F>
   __device__ void skim(const float* row, int first, int last, F&& f) const {

@@ -324,7 +324,7 @@ __device__ void truncate(Team& team, const float* row, const RowSettings& s, int
 //           in a pass, and sums of chunks lead to the token. Biases and penalties edit the tokens
 //           concerned in place, before the first pass; the old values are put back at the end.
 // Output    The token, and its count in the row's list.
-// Cost      4 bytes per logit: 33.5 MB for 64 rows of 128,256. Passes after the first find most
+// Cost      4 bytes per logit: 32.8 MB for 64 rows of 128,256. Passes after the first find most
 //           logits in the L2 cache. docs/kernels/sampling.md
 // Needs     vocab up to 2^20; num_parts 1 but on sm_90.
 template <class Arch, bool kIsVectorized>

@@ -81,17 +81,17 @@ __device__ int list_best(Team& team, const float* row, const RowTop& top, int co
   if (before < wanted && before + mine >= wanted) shared.found = team.thread();
   __syncthreads();
   const int last_bin = shared.found;
+  const auto is_near = [&](float x) {
+    return x > kNever && distance_bin<kBins>(largest, x) <= last_bin;
+  };
+  uint32_t parts = 0;
   TESSERA_UNROLL
-  for (int i = 0; i < RowTop::kParts; ++i) {
-    const bool has_one =
-        top.parts[i] > kNever && distance_bin<kBins>(largest, top.parts[i]) <= last_bin;
-    if (!has_one) continue;
-    const int first = team.begin + i * RowTop::part_size(team);
+  for (int i = 0; i < RowTop::kParts; ++i) parts |= is_near(top.parts[i]) ? 1u << i : 0u;
+  for (; parts != 0; parts &= parts - 1) {
+    const int first = team.begin + (__ffs(static_cast<int>(parts)) - 1) * RowTop::part_size(team);
     const int last = min(first + RowTop::part_size(team), team.end);
-    team.skim(row, first, last, [&](float x, int token) {
-      if (x > kNever && distance_bin<kBins>(largest, x) <= last_bin) {
-        team.append(sampling::key_of(x, token), 0);
-      }
+    team.template search<8>(row, first, last, is_near, [&](float x, int token) {
+      team.append(sampling::key_of(x, token), 0);
     });
   }
   team.meet_all();
@@ -270,8 +270,8 @@ __device__ uint64_t find_cut(Team& team, const float* row, const Order& order, f
     }
   } while (count > Team::kTile.list_size);
 
-  team.walk(row, [&](float x, int token) {
-    if (!bracket.has(order.distance(x))) return;
+  const auto is_inside = [&](float x) { return bracket.has(order.distance(x)); };
+  team.search(row, is_inside, [&](float x, int token) {
     const uint64_t weight = order.weight(x, token), key = order.key(x, token);
     if (weight > 0 && key >= bracket.lo && key <= bracket.hi) team.append(key, weight);
   });

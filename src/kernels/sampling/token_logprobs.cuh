@@ -16,7 +16,8 @@ __device__ int list_exactly(Team& team, const float* row, float largest, int cou
   const uint64_t cut = find_cut(team, row, OrderByRank{largest}, 0.5f, target);
   team.clear_list();
   team.meet_all();
-  team.walk(row, [&](float x, int token) {
+  const auto may_be_one = [&](float x) { return x >= sampling::logit_of(cut); };
+  team.search(row, may_be_one, [&](float x, int token) {
     const uint64_t key = sampling::key_of(x, token);
     if (key >= cut) team.append(key, 0);
   });
