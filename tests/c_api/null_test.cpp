@@ -165,6 +165,7 @@ const Export kExports[] = {
     entry<tessera_prune_2_4>("tessera_prune_2_4"),
     entry<tessera_expand_2_4>("tessera_expand_2_4"),
     entry<tessera_gemm_2_4>("tessera_gemm_2_4"),
+    entry<tessera_scale>("tessera_scale"),
     entry<tessera_attention_prefill>("tessera_attention_prefill"),
     entry<tessera_attention_decode>("tessera_attention_decode"),
     entry<tessera_attention_merge>("tessera_attention_merge"),

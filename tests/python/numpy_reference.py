@@ -168,6 +168,15 @@ def softmax(x, scale=1.0, mask=None):
     return want, (4 * spread.max(initial=0) + x.shape[-1] + 16) * FLOAT * want
 
 
+def scaled(x, scale, softcap=None, residual=None):
+    """tessera.scale, and how far the float32 result before rounding may be from it."""
+    y = scale * wide(x)
+    if softcap is not None:
+        y = softcap * np.tanh(y / softcap)
+    bound = 2.0**-20 * np.abs(y)
+    return (y if residual is None else y + wide(residual)), bound
+
+
 # FP8 by its values: a table of every code, and the nearest by search, ties to the even code.
 def fp8_values(exponent_bits, mantissa_bits, bias, largest):
     codes = np.arange(128)

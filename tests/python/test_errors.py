@@ -137,6 +137,7 @@ OPERATIONS = {
     "relu": ([2],),
     "rms_norm": ([2, 1],),
     "rope": ([3, 3, 1, 2],),
+    "scale": ([2],),
     "silu": ([2],),
     "silu_mul": ([2, 2],),
     "softmax": ([2],),

@@ -215,6 +215,18 @@ def case_masked_softmax(device, dtype):
     assert_close(tessera.softmax(x, mask=added), want, bound, "added mask")
 
 
+def case_scale(device, dtype):
+    for shape in SHAPES:
+        x, residual = normal(shape, device, dtype), normal(shape, device, dtype, 1)
+        y = 1.5 * torch.tanh(0.7 * x.double() / 1.5)
+        want = y + residual.double()
+        bound = rounding(want, dtype) + 2.0**-20 * y.abs()
+        got = tessera.scale(x, 0.7, softcap=1.5, residual=residual)
+        assert_close(got, want, bound, f"scale {shape}")
+        tessera.scale(x, 0.7, softcap=1.5, residual=residual, out=residual)
+        assert_same(residual, got, f"scale {shape} in place")
+
+
 def case_embedding(device, dtype):
     table = normal((500, 1000), device, dtype)
     for index in (torch.int32, torch.int64):
