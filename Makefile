@@ -9,7 +9,8 @@
 # Everything else builds both kernel libraries if there is an nvcc.
 NVCC := $(shell sh tools/find_nvcc.sh)
 GPU := $(if $(NVCC),$(shell sh tools/find_gpu.sh))
-GPU_DEFINES := -D TESSERA_CUDA=ON -D TESSERA_PORTABLE_ARCHS=$(GPU)-real
+GPU_DEFINES := -D TESSERA_CUDA=ON -D TESSERA_PORTABLE_ARCHS=$(GPU)-real \
+  -D TESSERA_SM90=$(if $(filter 90,$(GPU)),ON,OFF)
 RUN_PRESET := $(or $(PRESET),run)
 PRESET ?= $(if $(NVCC),release,cpu)
 FAMILY ?= elementwise
