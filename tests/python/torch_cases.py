@@ -77,7 +77,7 @@ def case_add_layer_norm(device, dtype):
 
 
 def _codes_and_step(q, kind):
-    """The values codes stand for, and how far rounding to one may be."""
+    """The values that codes stand for, and the rounding error of a code."""
     if kind == "int8":
         return q.double(), 0.5
     values = q.float().double()
