@@ -100,7 +100,7 @@ class WithoutHopperTest(unittest.TestCase):
                 continue
             guarded = re.sub(r"#ifdef TESSERA_SM90.*?#endif", "", path.read_text(), flags=re.DOTALL)
             self.assertIsNone(re.search(r"_rows_sm90\(\) \{", guarded),
-                              f"{path}: put the table of Hopper between #ifdef TESSERA_SM90 and #endif")
+                              f"{path}: put Hopper's table between #ifdef TESSERA_SM90 and #endif")
 
 
 if __name__ == "__main__":
