@@ -46,13 +46,13 @@ __device__ void load_part(const Bf16* row, float (&part)[kVectors][kVec]) {
 
 __global__ void __launch_bounds__(kThreads) attention_online_softmax_kernel(Problem p) {
   const int query = static_cast<int>(blockIdx.x * kQueriesPerBlock + threadIdx.x / kLanes);
-  // The lanes of a query beyond the last walk along with the last one, for the shuffles' sake.
+  // Lanes beyond the last query repeat it, because the shuffles need all lanes.
   const int row = min(query, p.seq - 1);
   const int64_t base = p.head_offset(static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y)) +
                        threadIdx.x % kLanes * kVec;
   float q[kVectors][kVec];
   load_part(p.q + base + row * p.row_stride(), q);
-  // All queries of a warp walk as far as its last one.
+  // All queries of a warp go over as many keys as its last one.
   const int last_of_warp = query - query % kQueriesPerWarp + kQueriesPerWarp - 1;
   const int warp_keys = p.num_keys(min(last_of_warp, p.seq - 1));
   const int num_keys = p.num_keys(row);

@@ -31,7 +31,8 @@ using Tile = F32Tile;
 __global__ void __launch_bounds__(Tile::kThreads, 2) attention_tiled_kernel(Problem p) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   auto& shared = *reinterpret_cast<Tile::Shared*>(dynamic);
-  // The last queries first: with a causal mask they see most, and short ones fill the end.
+  // The last queries first: with a causal mask they see the most keys, and short blocks fill the
+  // end.
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int64_t base = p.head_offset(static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   Tile::load(shared.q, p.q + base + tile * Tile::kSide * p.row_stride(), p.row_stride(),

@@ -34,7 +34,7 @@ struct RowState {
   float largest[2] = {-INFINITY, -INFINITY};
   float sum[2] = {};  // over this thread's columns
 
-  // Scores become weights. Gives what everything summed so far is to be multiplied by.
+  // Turns scores into weights. Returns the factors for everything summed so far.
   __device__ void meet(Tile::Scores& s, float (&shrink)[2]) {
     TESSERA_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -59,7 +59,8 @@ struct RowState {
 
 __global__ void __launch_bounds__(Tile::kThreads, 3) attention_tensor_core_kernel(Problem p) {
   __shared__ Tile::Shared shared;
-  // The last queries first: with a causal mask they see most, and short ones fill the end.
+  // The last queries first: with a causal mask they see the most keys, and short blocks fill the
+  // end.
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int64_t base = p.head_offset(static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   const int64_t rows = base + tile * Tile::kSide * p.row_stride();

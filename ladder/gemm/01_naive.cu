@@ -1,4 +1,4 @@
-// One thread an output element, the neighbours of a warp down a column.
+// One thread per output element; neighbours in a warp are neighbours in a column.
 // SPDX-License-Identifier: MIT
 //
 // Changed    Nothing yet: the formula, written down. The lanes of a warp are 32 rows of d.

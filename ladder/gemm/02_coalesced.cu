@@ -1,4 +1,4 @@
-// One warp an output element, its lanes along k: every load is one whole cache line.
+// One warp per output element, its lanes along k: every load is one whole cache line.
 // SPDX-License-Identifier: MIT
 //
 // Changed    Lanes walk k, which is contiguous in both operands, and add up by shuffles at the end.

@@ -1,4 +1,4 @@
-// 64 outputs a thread: what is read from shared memory serves eight products.
+// 64 outputs per thread: a value read from shared memory serves eight products.
 // SPDX-License-Identifier: MIT
 //
 // Changed    A block computes 128 x 128 outputs, a thread 8 x 8 of them in registers. Tiles lie

@@ -1,4 +1,4 @@
-// 16 bytes an access: loads from global and from shared memory, and the stores.
+// 16 bytes per access: loads from global and from shared memory, and stores.
 // SPDX-License-Identifier: MIT
 //
 // Changed    f32_tile.cuh: a thread's 8 x 8 outputs are four squares of 4 x 4, so that one LDS.128

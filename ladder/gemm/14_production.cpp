@@ -1,4 +1,4 @@
-// The library's own kernel, called as everyone calls it.
+// The library's own kernel, through its public function.
 // SPDX-License-Identifier: MIT
 //
 // Changed    There is no code here: this is `gemm`, restricted to the library's own rows by asking
