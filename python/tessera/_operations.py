@@ -180,6 +180,11 @@ OPERATIONS = {
         "a values meta out",
         written="out",
     ),
+    "scale": Operation(
+        "x out residual",
+        written="out",
+        scalars=[Scalar("scale", c_float, "float"), Scalar("softcap", c_float, "float")],
+    ),
     "attention_prefill": Operation(
         "q k v out lse intervals sinks alibi_slopes q_starts kv_starts kv_lens k_page_table "
         "v_page_table q_scale k_scale v_scale",

@@ -180,6 +180,7 @@ gelu = _register(_tessera.gelu, of="activation")
 silu_mul = _register(_tessera.silu_mul, of="activation")
 gelu_mul = _register(_tessera.gelu_mul, of="activation")
 softmax = _register(_tessera.softmax)
+scale = _register(_tessera.scale)
 embedding = _register(_tessera.embedding)
 transpose = _register(_tessera.transpose, of="copy")
 

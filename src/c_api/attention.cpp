@@ -45,7 +45,7 @@ TesseraStatus tessera_attention_prefill(const TesseraAttentionArgs* c, const Tes
     args.scale = c->scale;
     args.softcap = c->softcap;
     args.sums_in_float = c->sums_in_float != 0;
-    call("attention_prefill", &attention_prefill, args, ctx);
+    call("attention_prefill", &tessera::attention_prefill, args, ctx);
   });
 }
 
@@ -77,7 +77,7 @@ TesseraStatus tessera_attention_decode(const TesseraDecodeAttentionArgs* c,
     args.scale = c->scale;
     args.softcap = c->softcap;
     args.shares_pages = c->shares_pages != 0;
-    call("attention_decode", &attention_decode, args, ctx);
+    call("attention_decode", &tessera::attention_decode, args, ctx);
   });
 }
 
@@ -90,7 +90,7 @@ TesseraStatus tessera_attention_merge(const TesseraMergeAttentionArgs* c,
     read(args.part_lses, c->part_lses, {"attention_merge", "part_lses"});
     read(args.out, c->out, {"attention_merge", "out"});
     read_optional(args.lse, c->lse, {"attention_merge", "lse"});
-    call("attention_merge", &attention_merge, args, ctx);
+    call("attention_merge", &tessera::attention_merge, args, ctx);
   });
 }
 
@@ -126,7 +126,7 @@ TesseraStatus tessera_attention_cascade(const TesseraCascadeAttentionArgs* c,
     args.own.longest = c->longest;
     args.own.scale = c->scale;
     args.own.softcap = c->softcap;
-    call("attention_cascade", &attention_cascade, args, ctx);
+    call("attention_cascade", &tessera::attention_cascade, args, ctx);
   });
 }
 
@@ -151,7 +151,7 @@ TesseraStatus tessera_kv_append(const TesseraKvAppendArgs* c, const TesseraConte
       read(rope.table, c->rope_table, {"kv_append", "rope_table"});
       rope.style = to_enum(c->rope_style, RopeStyle::interleaved, "kv_append: rope_style");
     }
-    call("kv_append", &kv_append, args, ctx);
+    call("kv_append", &tessera::kv_append, args, ctx);
   });
 }
 
@@ -170,7 +170,7 @@ TesseraStatus tessera_kv_gather(const TesseraKvGatherArgs* c, const TesseraConte
     read_optional(args.kv.v_scales, c->v_scales, {"kv_gather", "v_scales"});
     read_optional(args.kv.k_tail, c->k_tail, {"kv_gather", "k_tail"});
     read_optional(args.kv.tails, c->tails, {"kv_gather", "tails"});
-    call("kv_gather", &kv_gather, args, ctx);
+    call("kv_gather", &tessera::kv_gather, args, ctx);
   });
 }
 
@@ -192,7 +192,7 @@ TesseraStatus tessera_kv_copy_pages(
     read(args.targets, targets, {"kv_copy_pages", "targets"});
     read_optional(args.k_scales, k_scales, {"kv_copy_pages", "k_scales"});
     read_optional(args.v_scales, v_scales, {"kv_copy_pages", "v_scales"});
-    call("kv_copy_pages", &kv_copy_pages, args, ctx);
+    call("kv_copy_pages", &tessera::kv_copy_pages, args, ctx);
   });
 }
 
@@ -220,7 +220,7 @@ TesseraStatus tessera_sample(const TesseraSampleArgs* c, const TesseraContext* c
     read_optional(args.repetition, c->repetition, {"sample", "repetition"});
     read_optional(args.presence, c->presence, {"sample", "presence"});
     read_optional(args.frequency, c->frequency, {"sample", "frequency"});
-    call("sample", &sample, args, ctx);
+    call("sample", &tessera::sample, args, ctx);
   });
 }
 
@@ -238,7 +238,7 @@ TesseraStatus tessera_token_logprobs(
     read(args.logprobs, logprobs, {"token_logprobs", "logprobs"});
     read_optional(args.top_tokens, top_tokens, {"token_logprobs", "top_tokens"});
     read_optional(args.top_logprobs, top_logprobs, {"token_logprobs", "top_logprobs"});
-    call("token_logprobs", &token_logprobs, args, ctx);
+    call("token_logprobs", &tessera::token_logprobs, args, ctx);
   });
 }
 

@@ -164,6 +164,11 @@ OPS = [
               doc="The inverse of prune_2_4; on the CPU.", is_step=True),
     Operation("gemm_2_4", "Gemm24Args", "sparse.h",
               (tensor("a"), tensor("values"), tensor("meta"), out()), doc="On any device."),
+    Operation(
+        "scale", "ScaleArgs", "scale.h", (
+            tensor("x"), out(note="may be x or residual"), optional("residual"),
+            number("scale"), number("softcap", "0: none")),
+        doc="out = scale * x, softly capped, plus residual."),
 ]
 
 PAGES = "TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes"

@@ -302,6 +302,7 @@ static_assert(kIs<tessera_pack_gate_up, TesseraStatus, T, T, T, Ctx>);
 static_assert(kIs<tessera_prune_2_4, TesseraStatus, T, T, T, Ctx>);
 static_assert(kIs<tessera_expand_2_4, TesseraStatus, T, T, T, Ctx>);
 static_assert(kIs<tessera_gemm_2_4, TesseraStatus, T, T, T, T, Ctx>);
+static_assert(kIs<tessera_scale, TesseraStatus, T, T, T, float, float, Ctx>);
 static_assert(kIs<tessera_on_objects, TesseraFunction, const char*>);
 static_assert(kIs<tessera_num_cuda_devices, int>);
 static_assert(kIs<tessera_device_info, TesseraStatus, int, TesseraDeviceInfo*>);

@@ -23,7 +23,7 @@ Device absent_gpu() { return cuda_device(num_cuda_devices()); }
 
 bool is_cuda_build() { return !cuda_runtime_version().empty(); }
 
-// "cuda:N was asked for" comes first; why it cannot be had depends on the build.
+// The message begins with "cuda:N was asked for"; the reason after it depends on the build.
 void expect_refusal(const std::string& message, const std::string& verb) {
   EXPECT_TRUE(message.starts_with(verb + ": " + to_string(absent_gpu()) + " was asked for"))
       << message;

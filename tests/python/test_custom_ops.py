@@ -48,6 +48,10 @@ else:
             "silu_mul": (lambda: OPS.silu_mul(x, up), lambda: tessera.silu_mul(x, up)),
             "gelu_mul": (lambda: OPS.gelu_mul(x, up), lambda: tessera.gelu_mul(x, up)),
             "softmax": (lambda: OPS.softmax(x, 0.5), lambda: tessera.softmax(x, scale=0.5)),
+            "scale": (
+                lambda: OPS.scale(x, 0.5, softcap=3.0, residual=up),
+                lambda: tessera.scale(x, 0.5, softcap=3.0, residual=up),
+            ),
             "embedding": (lambda: OPS.embedding(x, ids), lambda: tessera.embedding(x, ids)),
             "transpose": (lambda: OPS.transpose(x), lambda: tessera.transpose(x)),
             "quantize": (
@@ -228,6 +232,7 @@ else:
             "layer_norm": (x, weight, None),
             "silu_mul": (x, x.clone()),
             "softmax": (x,),
+            "scale": (x, 0.5, 3.0, residual),
             "embedding": (x, ids),
             "transpose": (x,),
             "quantize": (x, "int4"),

@@ -21,6 +21,8 @@ constexpr SamplingRows rows{sample_table<Arch>, token_logprobs_table<Arch>};
 }  // namespace
 
 const SamplingRows& sampling_rows() { return rows<Portable>; }
+#ifdef TESSERA_SM90
 const SamplingRows& sampling_rows_sm90() { return rows<Sm90>; }
+#endif
 
 }  // namespace tessera::kernels
