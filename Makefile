@@ -9,7 +9,8 @@
 # Everything else builds both kernel libraries if there is an nvcc.
 NVCC := $(shell sh tools/find_nvcc.sh)
 GPU := $(if $(NVCC),$(shell sh tools/find_gpu.sh))
-GPU_DEFINES := -D TESSERA_CUDA=ON -D TESSERA_PORTABLE_ARCHS=$(GPU)-real
+SM90 := $(if $(filter 90,$(GPU)),ON,OFF)
+GPU_DEFINES := -D TESSERA_CUDA=ON -D TESSERA_PORTABLE_ARCHS=$(GPU)-real -D TESSERA_SM90=$(SM90)
 RUN_PRESET := $(or $(PRESET),run)
 PRESET ?= $(if $(NVCC),release,cpu)
 FAMILY ?= elementwise
@@ -53,7 +54,6 @@ gpu-suite: configure
 	@cmake --build --preset $(PRESET)
 	@bash tools/gpu_suite.sh $(BUILD) $(ARGS)
 
-format:
-	@sh tools/setup.sh test && bash tools/format.sh
+format: ; @sh tools/setup.sh test && bash tools/format.sh
 
 clean: ; rm -rf build

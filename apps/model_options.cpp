@@ -47,6 +47,10 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
                 "Memory for keys and values, such as 512M or 2G");
   more.toggle("--check-weights", options.check_weights, "Refuse weights with NaN or infinity");
+  more.choice("--graphs", options.graphs, {"on", "off"},
+              "Replay steps of generated tokens as CUDA graphs");
+  more.choice("--ahead", options.ahead, {"auto", "on", "off"},
+              "Launch a step before the results of the one before are read; auto: on a GPU");
   more.value("--step-timeout", options.step_timeout, "SECONDS",
              "Ends the process, with status 4, when a step takes longer; 0: never. 120 on a GPU "
              "and 0 on the CPU if absent");
@@ -102,6 +106,8 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
         concat("--step-timeout is ", seconds, "; give 0 for no limit, or up to 1000000 seconds"));
   }
   made.step_timeout_s = options.step_timeout;
+  made.use_graphs = options.graphs == "on";
+  if (options.ahead != "auto") made.runs_ahead = options.ahead == "on";
   if (options.device == "auto") {
     const engine::DeviceChoice choice = engine::choose_device(config, made);
     made.device = choice.device;

@@ -30,6 +30,8 @@ struct ModelOptions {
   int64_t kv_bytes = 0;
   bool check_weights = false;
   std::optional<double> step_timeout;
+  std::string graphs = "on";
+  std::string ahead = "auto";
 };
 
 // --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,

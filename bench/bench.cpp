@@ -31,7 +31,7 @@ std::string dtype_name(RowKey key) {
   return concat(name(key.in), "_", name(key.out));
 }
 
-// Enough sets that a rotation is twice the cache and no set is its own neighbour.
+// Enough sets that a rotation is twice the cache, and at least two.
 int64_t num_sets_for(const Problem& problem, Device device) {
   const int64_t set_bytes = std::max<int64_t>(Instance::set_bytes(problem), 1);
   const int64_t cache = device.is_cpu() ? kCpuCacheBytes : device_info(device).l2_bytes;
@@ -110,7 +110,7 @@ class Bench {
                            row.op == "kv_copy_pages";
     if (!has_dtype) return false;
     if (options_.every_row) return true;
-    // The first row of its types stands for what the operation serves: see served_by.
+    // The first row of its types stands for the row that the operation would choose: see served_by.
     const auto first = std::ranges::find_if(rows_, [&](const ops::RowInfo& other) {
       return other.op == row.op && other.key == row.key && runs_here(other);
     });
@@ -121,7 +121,7 @@ class Bench {
     return runs_here(row) && is_taken(problem, device_, Context{.row = row.name});
   }
 
-  // What the operation chooses among the rows of these types; null: none.
+  // The row that the operation chooses for these types; null: none.
   const ops::RowInfo* chosen(const ops::RowInfo& like, const Problem& problem) const {
     const std::string name = served_row(problem, device_);
     const auto it = std::ranges::find_if(rows_, [&](const ops::RowInfo& other) {
@@ -248,7 +248,7 @@ class Bench {
     const Call ours = call_of(instance, forced);
     if (peer == nullptr) return time_calls(device_, num_sets, ours, options_.timer);
     TimerOptions timer = options_.timer;
-    timer.least_calls = 1;  // a turn is short: 20 large products would take ten times as long
+    timer.least_calls = 1;  // turns stay short, as 20 large products would not
     TurnOptions turns = options_.turns;
     turns.num_batches = timer.num_batches;
     const WarmBatch our_batch = warm_batch(device_, num_sets, ours, timer);

@@ -58,7 +58,7 @@ Ceilings measure_cpu_ceilings() {
     });
   });
   Ceilings ceilings;
-  // The sum is looked at, so that the loop that made it stays.
+  // The sum is used, so that the compiler keeps the loop.
   ceilings.read_tbs = total == 1 ? 0 : static_cast<double>(kBytes) / read_seconds * 1e-12;
   ceilings.copy_tbs = 2.0 * static_cast<double>(kBytes) / copy_seconds * 1e-12;
   ceilings.note = "CPU: memory only; no matrix rate is measured";

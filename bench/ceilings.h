@@ -19,7 +19,7 @@ Ceilings measure_ceilings(Device device);
 
 // The CUDA half (ceilings.cu, matrix_rate.cpp; empty answers from ceilings_none.cpp).
 Ceilings measure_cuda_ceilings(Device device);
-// "0000:1b:00.0"; empty where there is no such thing.
+// "0000:1b:00.0"; empty if there is none.
 std::string pci_bus_id(Device device);
 
 // The least microseconds the problem can take: the larger of bytes over the read bandwidth and

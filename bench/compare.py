@@ -74,7 +74,8 @@ def time_us(call, sets, seconds=0.1):
         return graph
 
     def replay(graph, count):
-        # One replay more in front: it takes the host's latency. Events between, one wait behind.
+        # One extra replay first, which absorbs the host's latency; then events between replays and
+        # one wait at the end.
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         graph.replay()
         marks[0].record()
@@ -86,7 +87,7 @@ def time_us(call, sets, seconds=0.1):
 
     graph = record(num_calls)
     batch_us = max(replay(graph, 3)[-1], 1e-3)
-    if batch_us < 500:  # gaps between graphs must vanish beside a batch
+    if batch_us < 500:  # long enough that gaps between graphs do not count
         num_calls *= math.ceil(500 / batch_us)
         graph = record(num_calls)
         batch_us = max(replay(graph, 2)[-1], 1e-3)
@@ -107,7 +108,7 @@ def check(op, case, one_set):
     inputs = [None if one_set[n] is None else one_set[n].clone() for n in case.inputs]
     if one_set.get("out") is not None:
         one_set["out"].view(torch.uint8).fill_(255)
-    torch.cuda.synchronize()  # weights that are called static must have been written
+    torch.cuda.synchronize()  # static weights must be written before the call
     got = case.ours(one_set)
     torch.cuda.synchronize()
     if op == "argmax":
@@ -123,7 +124,7 @@ def check(op, case, one_set):
     if case.bound == 0:
         want = case.peer(*inputs)
         return "" if all(torch.equal(g, w) for g, w in zip(got, want)) else "differs bit for bit"
-    if op == "dequantize":  # the codes stay what they are; the product is wide enough
+    if op == "dequantize":  # codes are compared as they are; the product is wide enough
         want = case.peer(*inputs)
     else:
         wide = [t.double() if t is not None and t.is_floating_point() else t for t in inputs]
@@ -173,7 +174,8 @@ def shape_text(shape):
 def merge(path, rows, forced):
     """Adds the peers' times to the results of the same workload, operation, types and shape.
 
-    Of several rows the first is what the operation serves, unless one was forced.
+    If there are several rows, the first is the one that the operation chose, unless one was
+    forced.
     """
     data = json.loads(path.read_text())
     by_key = {(r["workload"], r["dtype"], shape_text(r["shape"]), r["op"]): r for r in rows}
@@ -185,7 +187,7 @@ def merge(path, rows, forced):
                 continue
             if result["row"] == forced or (forced is None and (where, op) not in served):
                 result["python_us"] = round(row["us"]["tessera"], 3)
-            # Both sides of a ratio come from one process where this row was timed here too.
+            # If this row was timed here too, both sides of the ratio come from this process.
             ours = result.get("python_us") or result["us"]
             for name, us in row["us"].items():
                 if name != "tessera":
@@ -234,7 +236,7 @@ def main():
         try:
             compile_mode = options.compile_mode if workload in options.compile else None
             us = compare_one(op, shape, key, options.row, compile_mode)
-        except Exception as error:  # one failing case must not cost the others
+        except Exception as error:  # a failing case must not stop the others
             us = f"{type(error).__name__}: {str(error)[:300]}"
         torch.cuda.empty_cache()
         if isinstance(us, str):

@@ -8,8 +8,9 @@ PyTorch's scaled_dot_product_attention with the cuDNN and the flash backend. The
 error against float64 comes first, on normal data and on data with outliers, for some heads and
 queries; a wrong kernel is not timed. Then all take turns of graph replays, on input sets that
 rotate past twice the L2 cache; a ratio is the median over rounds of a peer's time over ours. The
-figures of FlashAttention-3 are fixed ones of an H200, for want of the library. Peers know neither
-pages nor intervals nor, here, FP8: they are timed on the same sizes in one piece, in bf16.
+figures of FlashAttention-3 are fixed ones from an H200, because the library is not at hand. Peers
+know neither pages nor intervals nor, here, FP8: they are timed on the same sizes in one piece, in
+bf16.
 """
 
 import argparse
@@ -63,7 +64,7 @@ def errors(case, row, kind):
 
 
 class Replays:
-    """A graph that calls on every set once, or more where that is short, and what a call takes."""
+    """A graph that calls each set once, or several times, and the time of a call."""
 
     def __init__(self, call, sets):
         stream = torch.cuda.Stream()
@@ -75,7 +76,7 @@ class Replays:
         self.num_calls = len(sets)
         self.graph = self.record(call, sets)
         us = max(self.run(2)[-1] * self.num_calls, 1e-3)
-        if us < 500:  # gaps between graphs must vanish beside a batch
+        if us < 500:  # long enough that gaps between graphs do not count
             self.num_calls *= math.ceil(500 / us)
             self.graph = self.record(call, sets)
 
@@ -87,8 +88,8 @@ class Replays:
         return graph
 
     def run(self, count):
-        """Microseconds of a call in each of `count` replays; one more in front takes the latency of
-        the host."""
+        """Microseconds of a call in each of `count` replays, after one that absorbs the host's
+        latency."""
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         self.graph.replay()
         marks[0].record()
@@ -111,7 +112,7 @@ def take_turns(calls, sets, rounds, turn_ms):
         order = list(timed) if i % 2 else list(reversed(timed))
         for name in order:
             times = timed[name].run(counts[name])
-            if i:  # the first round warms
+            if i:  # the first round warms up
                 each[name].append(times)
     first = next(iter(timed))
     result = {}
@@ -233,7 +234,7 @@ def parse_options():
 
 
 def entries(options, op, quick):
-    """What `tessera bench --workloads` lists of an operation, as far as it is asked for."""
+    """The workloads of an operation that the options ask for, by `tessera bench --workloads`."""
     wanted = options.shapes or (quick if options.quick else None)
     command = [options.binary, "bench", "attention", "--workloads"]
     found = subprocess.run(command, check=True, capture_output=True)
@@ -243,7 +244,7 @@ def entries(options, op, quick):
 
 
 def dtype_of(workload):
-    """What a workload is stated for."""
+    """The types that a workload is defined for."""
     return "e4m3" if "e4m3" in workload else "f16" if workload == "prefill/short" else "bf16"
 
 
@@ -257,7 +258,7 @@ def listed(options):
 
 
 def run_cases(options, heading, cases, compare_one, print_result, width):
-    """Compares and prints every case that the budget allows; a failing one costs only itself."""
+    """Compares and prints every case that the budget allows, even if some fail."""
     start, results, num_failed = time.monotonic(), [], 0
     about = machine()
     print(f"{about['gpu']}, PyTorch {about['torch']}, cuDNN {about['cudnn']}; {heading}")
@@ -268,7 +269,7 @@ def run_cases(options, heading, cases, compare_one, print_result, width):
         try:
             results.append(compare_one(workload, shape, key, options))
             print_result(results[-1])
-        except Exception as error:  # one failing case must not cost the others
+        except Exception as error:  # a failing case must not stop the others
             num_failed += 1
             text = f"{type(error).__name__}: {str(error)[:300]}"
             name = f"{workload:18} {compare.shape_text(shape):{width}}"

@@ -1,4 +1,4 @@
-# The attention of compare_attention.py: its input sets, ours, its peers, and float64.
+# The cases of compare_attention.py: input sets, our call, the peers' calls, and float64.
 # SPDX-License-Identifier: MIT
 """Sizes and options are those of bench/problems/attention.cpp."""
 
@@ -15,7 +15,7 @@ from compare_cases import DTYPES
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-ERROR_ROWS = 256  # queries held against float64, of the first and the last head
+ERROR_ROWS = 256  # queries compared with float64, in the first and the last head
 WIDEST = 448.0  # of e4m3
 # FlashAttention-3, timed by itself on an H200.
 ALONE = Path(__file__).resolve().parent.parent / "docs" / "results" / "h200" / "peers.json"
@@ -57,7 +57,7 @@ class Case:
         self.causal = bool(shape.get("causal")) or self.has_intervals
 
     def flops(self):
-        """A causal square counts as half, as the field counts; a window as what it sees."""
+        """A causal square counts as half, as usual; a window by the keys it sees."""
         pairs = self.q_len * self.kv_len
         if self.left >= 0:
             seen = (min(self.left + 1, i + 1) for i in range(self.q_len))
@@ -89,7 +89,7 @@ class Case:
         )
 
     def make(self, kind="normal"):
-        """One input set. `plain` is for the peers; `wide` what ours means, for the reference."""
+        """One input set. `plain` is for the peers; `wide` is our input in float64."""
         made = dict(zip(("q", "k", "v"), self.values(kind)))
         made["plain"] = (made["q"], made["k"], made["v"])
         if self.is_codes:
@@ -110,7 +110,7 @@ class Case:
         return made
 
     def scatter(self, made):
-        """Puts k and v into pages in disorder."""
+        """Puts k and v into shuffled pages."""
         num_pages = self.batch * self.kv_len // self.page
         order = torch.randperm(num_pages, device="cuda")
         for name in ("k", "v"):
@@ -148,7 +148,7 @@ class Case:
         return run
 
     def repeat(self, sets):
-        """Every KV head once for each of its query heads, where a backend asks for that."""
+        """Repeats every KV head for each of its query heads, for a backend that needs it."""
         group = self.heads // self.kv_heads
         for s in sets:
             q, k, v = s["plain"]

@@ -34,7 +34,7 @@ class Case:
     inputs: tuple = ()  # names of the set's tensors that peer takes
     bound: float = 0.0
     decode: Callable = field(default=lambda *results: results)  # results -> what is compared
-    per_row: tuple = ()  # inputs with a row for each of the results: some rows may then be checked
+    per_row: tuple = ()  # inputs with the rows of the results: then some rows are checked
 
 
 def normal(*shape, dtype=torch.float32, scale=1.0):
@@ -217,7 +217,7 @@ def copy(op, shape, key):
 
 def quantize(op, shape, key):
     if key[1] not in QMAX or shape.get("zero"):
-        return None  # PyTorch has no plain expression of packed or offset codes to hold against
+        return None  # PyTorch has no plain expression for packed codes or zero points
     rows, cols, out = shape["rows"], shape["cols"], key[1]
     group = shape["group"] if shape["per"] == 3 else cols
     per = group if shape["per"] == 3 else "token"
@@ -288,7 +288,7 @@ def argmax(op, shape, key):
         x = normal(shape["rows"], shape["cols"], dtype=DTYPES[key[0]])
         return {"x": x, "out": torch.empty(shape["rows"], device="cuda", dtype=torch.int64)}
 
-    # Equal values are common in bf16; what is compared is the value found, not its place.
+    # Equal values are common in bf16, so the value found is compared, not its index.
     def ours(s):
         return (tessera.argmax(s["x"], out=s["out"]),)
 

@@ -4,13 +4,13 @@
 """compare_decode.py [--shapes NAME …] [--row ROW] [--quick] [--json FILE]
 
 Runs the decode workloads of `tessera bench attention --workloads` through the Python package and
-through PyTorch's scaled_dot_product_attention with the cuDNN and the flash backend: one new token a
-sequence, K and V as [batch, KV heads, tokens, d] views, grouped heads as they are. The root mean
-square error against float64 comes first, for some heads of the last sequence; a wrong kernel is not
-timed. Then all take turns of graph replays, on input sets that rotate past twice the L2 cache; a
-ratio is the median over rounds of a peer's time over ours. Peers know neither pages nor codes: they
-are timed on the same sizes in one piece, in the type of q. Shapes whose sequences share pages are
-left to `tessera bench`.
+through PyTorch's scaled_dot_product_attention with the cuDNN and the flash backend: one new token
+per sequence, K and V as [batch, KV heads, tokens, d] views, grouped heads not expanded. The root
+mean square error against float64 comes first, for some heads of the last sequence; a wrong kernel
+is not timed. Then all take turns of graph replays, on input sets that rotate past twice the L2
+cache; a ratio is the median over rounds of a peer's time over ours. Peers know neither pages nor
+quantised keys: they are timed on the same sizes in one piece, in the type of q. Shapes whose
+sequences share pages are left to `tessera bench`.
 """
 
 import math

@@ -1,4 +1,4 @@
-# The decode attention of compare_decode.py: caches in every format, ours, its peers, and float64.
+# The cases of compare_decode.py: caches in every format, our call, the peers' calls, and float64.
 # SPDX-License-Identifier: MIT
 """Sizes and options are those of bench/problems/decode.cpp."""
 
@@ -48,7 +48,7 @@ class Rows:
 
     @staticmethod
     def make_scales(shape, size):
-        """Half to one and a half times a size at which codes have a variance of about 1."""
+        """Random scales: 0.5 to 1.5 times the scale at which values have a variance of about 1."""
         return ((torch.rand(shape, device="cuda") + 0.5) * size).half()
 
     def bytes(self):

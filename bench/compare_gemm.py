@@ -1,7 +1,7 @@
 # The matrix products of compare.py: through Tessera, and as PyTorch would write them over cuBLAS.
 # SPDX-License-Identifier: MIT
-"""Sizes and options are those of bench/problems/gemm.cpp and sparse.cpp. Weights are as each side
-keeps them: PyTorch's gate and up lie one behind the other, ours as pack_gate_up leaves them."""
+"""Sizes and options are those of bench/problems/gemm.cpp and sparse.cpp. Each side has weights in
+its own layout: PyTorch's gate and up are stacked, ours are interleaved by pack_gate_up."""
 
 import tessera
 import torch
@@ -80,7 +80,7 @@ def gemm(op, shape, key):
 
 
 def gemm_2_4(op, shape, key):
-    """Against the dense product with the same weight, its zeros multiplied like the rest."""
+    """The peer is the dense product with the same weight, zeros included."""
     m, n, k, dtype = shape["m"], shape["n"], shape["k"], DTYPES[key[0]]
     if set(shape) - {"m", "n", "k"}:
         return None

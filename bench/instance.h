@@ -16,7 +16,7 @@ class Instance {
   // problem must outlive the instance.
   Instance(const Problem& problem, Device device, int64_t num_sets = 1);
 
-  // Inputs as given, outputs poisoned, guards whole, in every set; waits.
+  // Restores every set: inputs as given, outputs poisoned, guards intact. Waits for the device.
   void reset();
   void run(int64_t set, const Context& ctx) const { problem_->call(views_[at(set)], ctx); }
 
@@ -24,7 +24,7 @@ class Instance {
   Tensor download(size_t operand) const;
   // Only the given rows of a per-row operand, laid out like take_rows does.
   Tensor download_rows(size_t operand, std::span<const int64_t> rows) const;
-  // Empty, or which operand of the first set has been written beside.
+  // Empty, or which operand of the first set has a damaged guard.
   std::string damage() const;
 
   int64_t num_sets() const { return static_cast<int64_t>(views_.size()); }

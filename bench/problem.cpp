@@ -88,6 +88,8 @@ const std::vector<ProblemMaker>& problem_makers() {
     list.push_back(kv_append_maker());
     list.push_back(kv_gather_maker());
     list.push_back(kv_copy_pages_maker());
+    list.push_back(sample_maker());
+    list.push_back(token_logprobs_maker());
     return list;
   }();
   return makers;
@@ -101,7 +103,7 @@ const ProblemMaker* find_maker(std::string_view op) {
 
 namespace {
 
-// The operands at addresses where nothing is: for questions, not for calls.
+// The operands at made-up addresses: to ask whether a call is taken, never to run it.
 std::vector<TensorView> place_nowhere(const Problem& problem, Device device) {
   constexpr uintptr_t kApart = uintptr_t{1} << 42;  // beyond any operand, and aligned for all
   std::vector<TensorView> views;

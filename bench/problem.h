@@ -1,5 +1,6 @@
 // A problem: one operation on one shape, with its data, its call and its cost. Tests, benches and
-// the sanitizer runs all make their problems here, so a row cannot be timed on what was not tested.
+// the sanitizer runs all make their problems here, so a row cannot be timed on a shape that is not
+// tested.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,7 +30,7 @@ Shape with_value(Shape shape, std::string_view name, int64_t value);
 constexpr int64_t option(KvFormat format) { return static_cast<int64_t>(format); }
 constexpr int64_t option(DType dtype) { return static_cast<int64_t>(dtype); }
 std::optional<std::string_view> name_of_value(std::string_view option_name, int64_t value);
-int64_t value_of_name(std::string_view option_name, std::string_view value);  // refuses others
+int64_t value_of_name(std::string_view option_name, std::string_view value);  // known names only
 
 enum class Fill : uint8_t {
   integers,  // small integers, chosen so that every implementation must agree bit for bit
@@ -72,20 +73,21 @@ struct Problem {
   std::vector<Operand> operands;
   // Runs the operation on placed views in the order of `operands`, all on one device.
   std::function<void(std::span<const TensorView>, const Context&)> call;
-  // Whether such a call is taken, of operations whose rows ask for more than their types; empty:
+  // Whether a row takes this call, for operations whose rows have conditions beyond types; empty:
   // every row of the types takes it.
   std::function<bool(std::span<const TensorView>, const Context&)> is_supported;
   // The row the operation chooses; null: the first that takes the problem.
   std::function<std::string(std::span<const TensorView>)> served_row;
-  // Some results of a problem that is too large for the CPU; empty: those of some rows (take_rows).
+  // Makes a small problem that computes some results of one too large for the CPU; empty: take_rows
+  // serves.
   std::function<Sample(const Problem&)> sample;
   double bytes = 0;  // the fewest that must cross device memory: inputs once, outputs once
   double flops = 0;
   int64_t storage_bytes = 0;  // of all operands, gaps included
-  std::string row_dim;        // the size in `shape` that counts independent rows; empty: none are
+  std::string row_dim;        // the size in `shape` that counts independent rows; or empty
 };
 
-// A small problem that computes some results of a large one anew, and where they lie there.
+// A small problem that recomputes some results of a large one, and where they lie in the large one.
 struct Sample {
   struct Run {  // elements of storages
     size_t from_operand;
@@ -109,7 +111,7 @@ struct ProblemMaker {
   std::string_view op;
   Problem (*make)(RowKey key, const Shape& shape, Fill fill, uint64_t seed);
   bool (*fits)(RowKey key, const Shape& shape);  // whether the options make sense for these types
-  std::vector<RowKey> keys;        // the types the CPU is run with; a test holds them to the rows
+  std::vector<RowKey> keys;        // the types the CPU runs; a test compares them with the rows
   std::vector<Shape> test_shapes;  // small and awkward: empty, one row, ragged, odd sizes, options
   std::vector<Workload> workloads;
   std::string_view family = "elementwise";

@@ -198,7 +198,7 @@ void print_result(const Result& r, std::ostream& out) {
       << cell(millijoules, "%.3f") << std::setw(12)
       << cell(r.calls_per_second_per_watt.value_or(kMissing), "%.1f") << std::setw(9)
       << cell(r.host_us.value_or(kMissing), "%.2f") << std::setw(9) << cell(peer_ratio, "%.3f")
-      << std::setw(9) << cell(ratio, "%.2f") << std::endl;  // flushed: a long run is watched
+      << std::setw(9) << cell(ratio, "%.2f") << std::endl;  // flushed, to show progress
 }
 
 }  // namespace tessera::bench

@@ -8,7 +8,7 @@
 namespace tessera::bench {
 
 // Opens `path` for writing and refuses, with the reason, one that cannot be written, so that a run
-// of an hour does not end with it. What the file holds stays there until write() replaces it; a
+// of an hour does not fail at its end. What the file holds stays there until write() replaces it; a
 // file that did not exist and is never written is removed again.
 class ResultFile {
  public:
@@ -17,7 +17,7 @@ class ResultFile {
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
 
-  // Once. Refuses if not all of it arrives: a full disk.
+  // Call once. Fails if not everything could be written, for example to a full disk.
   void write(std::string_view text);
 
  private:

@@ -41,7 +41,7 @@ struct TimerOptions {
   int num_warmup = 3;           // batches run before any is timed
   int num_batches = 0;          // timed; 0: enough for `seconds`
   double seconds = 0.15;        // of timed batches, where their number is not given
-  double least_batch_us = 500;  // a batch is made long enough for the gaps between graphs to vanish
+  double least_batch_us = 500;  // long enough that gaps between graphs do not count
   int64_t least_calls = 20;     // in a GPU's batch
 };
 
@@ -52,16 +52,16 @@ struct WarmBatch {
   double batch_us = 0;  // roughly, and never 0
 };
 
-// A batch of calls that walk `num_sets` input sets in turn, every set as often as the others.
+// A batch of calls on `num_sets` input sets in turn, each set equally often.
 WarmBatch warm_batch(Device device, int64_t num_sets, const Call& call,
                      const TimerOptions& options);
-// What microseconds of one call, one figure a batch timed, come to.
+// The Timing of samples: microseconds of one call, one figure per timed batch.
 Timing timing_of(const WarmBatch& warm, const std::vector<double>& call_times);
 
 // Times such a batch.
 Timing time_calls(Device device, int64_t num_sets, const Call& call, const TimerOptions& options);
 
-// The value a share of the sorted samples lies below: percentile(samples, 0.5) is the median.
+// The value below which a share of the samples lies: percentile(samples, 0.5) is the median.
 double percentile(std::vector<double> samples, double share);
 
 }  // namespace tessera::bench

@@ -47,8 +47,8 @@ class GraphBatch : public Batch {
     cudaGraphExecDestroy(exec_);
   }
 
-  // All replays are queued before the first is waited for, so that the host's launch latency
-  // falls behind the device's work. One replay more at the front takes the latency of the start.
+  // All replays are queued before waiting for the first, so that the device's work hides the host's
+  // launch latency. One extra replay at the front absorbs the latency of the start.
   std::vector<double> run(int count) override {
     while (events_.size() < static_cast<size_t>(count) + 1) {
       cuda_check(cudaEventCreate(&events_.emplace_back()), "bench: event");

@@ -1,4 +1,4 @@
-// Rounds of two turns, and what they come to.
+// Rounds of two turns, and their medians.
 // SPDX-License-Identifier: MIT
 #include "bench/turns.h"
 

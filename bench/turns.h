@@ -9,7 +9,7 @@ namespace tessera::bench {
 
 struct TurnOptions {
   int num_rounds = 7;     // a turn each
-  double turn_us = 30e3;  // replays of a batch for about so long, at least one
+  double turn_us = 30e3;  // a turn replays a batch for about this long, at least once
   int num_batches = 0;    // replays in a turn; 0: enough for `turn_us`
 };
 

@@ -43,7 +43,7 @@ bool same_bits(const TensorView& a, const TensorView& b, int64_t i) {
   return std::memcmp(a.as<char>() + at, b.as<char>() + at, width) == 0;
 }
 
-// The place of a code among the type's values in order, so that neighbours differ by one.
+// The index of a code among the type's sorted values, so that neighbours differ by one.
 int order_of(const TensorView& view, int64_t i) {
   if (view.dtype == DType::e4m3 || view.dtype == DType::e5m2) {
     const int bits = view.as<uint8_t>()[i];
@@ -54,7 +54,7 @@ int order_of(const TensorView& view, int64_t i) {
   return value;
 }
 
-// 0 where the elements agree within the bound; otherwise how many times over it they are apart.
+// 0 if the elements agree within the bound; otherwise their difference divided by the bound.
 double excess(const Operand& operand, const TensorView& got, const TensorView& want, int64_t i) {
   if (same_bits(got, want, i)) return 0;
   const double g = value_at(got, i), w = value_at(want, i);
@@ -62,7 +62,7 @@ double excess(const Operand& operand, const TensorView& got, const TensorView& w
   if (!std::isfinite(g) || !std::isfinite(w)) return std::numeric_limits<double>::infinity();
   const double allowed = operand.bound.absolute + operand.bound.relative * std::abs(w);
   const double apart = std::abs(g - w);
-  if (apart <= allowed && allowed > 0) return 0;  // -0 is not 0 where bits are asked for
+  if (apart <= allowed && allowed > 0) return 0;  // if bits must agree, -0 is not 0
   if (operand.bound.steps > 0) {
     const int steps = std::abs(order_of(got, i) - order_of(want, i));
     // Unsigned nibbles are compared as unsigned: read as signed, 7 and 8 would be far apart.
@@ -72,7 +72,7 @@ double excess(const Operand& operand, const TensorView& got, const TensorView& w
   return allowed > 0 ? apart / allowed : std::numeric_limits<double>::max();
 }
 
-// How many elements are wrong, and which is the first of the worst, in whatever order they come.
+// How many elements are wrong, and the worst; of several the first, in any order of adding them.
 struct Mistakes {
   int64_t count = 0;
   double excess = 0;  // of the worst

@@ -1,4 +1,4 @@
-// Whether a device's results are the CPU's, within the bounds a problem states.
+// Compares a device's results with the CPU's, within the bounds that a problem states.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tessera::bench {
 
-// Empty where every element of `got` is within the operand's bound of `want`; else how many are
+// Empty if every element of `got` is within the operand's bound of `want`; otherwise how many are
 // not, with the worst one, both values and the bound. Two NaN agree. Both are whole storages, so
 // gaps between rows are compared too.
 std::string compare(const Operand& operand, const TensorView& got, const TensorView& want);
@@ -25,8 +25,8 @@ class Reference {
  public:
   Reference(const ProblemMaker& maker, RowKey key, const Problem& problem, int64_t most_bytes);
 
-  // Empty, or how what `instance`, of the same problem, has just computed differs; or which of its
-  // guards was written.
+  // Empty, or how the results of `instance`, which has just run the same problem, differ; or which
+  // of its guards was overwritten.
   std::string check(const Instance& instance) const;
 
  private:
@@ -38,7 +38,7 @@ class Reference {
   std::vector<Tensor> want_;
 };
 
-// Both in one.
+// Both in one call.
 std::string verify(const ProblemMaker& maker, RowKey key, const Instance& instance,
                    int64_t most_bytes);
 

@@ -19,7 +19,7 @@
 namespace tessera::ladder {
 namespace {
 
-// A pool is repeated at an odd length, because making 50 million values takes longer than timing.
+// Repeats a pool of odd length, because computing 50 million values takes longer than timing.
 template <class T>
 void fill_normal(T* values, size_t count, unsigned seed) {
   constexpr size_t kPool = (1 << 18) + 3;
@@ -75,8 +75,8 @@ Tensor random_normal(DType dtype, std::span<const int64_t> shape, unsigned seed)
   return host.to(cuda_device());
 }
 
-// Few replays of a slow call, many of a quick one. The first call is made outside of any graph, so
-// that what is prepared once is; then the GPU is brought to its working temperature and clock.
+// Few replays of a slow call, many of a quick one. The first call is made outside any graph,
+// because it may prepare things once; then the GPU is brought to its working temperature and clock.
 Timing time_call(const bench::Call& call) {
   constexpr double kBatchUs = 10e3;
   constexpr double kWarmUs = 500e3;

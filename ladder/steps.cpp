@@ -1,4 +1,4 @@
-// Whether a step can run here, and what to say of a name that is none.
+// Whether a step can run here, and the message for an unknown name.
 // SPDX-License-Identifier: MIT
 #include "ladder/steps.h"
 

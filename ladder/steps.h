@@ -15,7 +15,7 @@ std::string why_missing(Library library, bool (*is_present)());
 
 [[noreturn]] void fail_unknown_step(std::string_view name, const std::string& names);
 
-// Throws, listing the names, where there is none.
+// Throws, listing the names, if there is no such step.
 template <class Step>
 const Step& find_by_name(std::span<const Step> steps, std::string_view name) {
   std::string names;

@@ -228,7 +228,8 @@ def glue(op):
         else:
             lines += (read_tensor if field.kind == "tensor" else read_scalar)(op, field, value)
     verb = "call_step" if op.is_step else "call"
-    lines.append(f'{verb}("{op.name}", &{op.name}, args, ctx);')
+    # Qualified, because a parameter may have the name of the operation: scale has a `scale`.
+    lines.append(f'{verb}("{op.name}", &tessera::{op.name}, args, ctx);')
     body = "\n".join(broken("    " + line) for line in lines)
     return f"{head}\n  return guarded([&] {{\n{body}\n  }});\n}}\n"
 

@@ -20,7 +20,7 @@ from operations import ATTENTION, OPS  # noqa: E402
 def generated():
     """Every file and its text."""
     ops = "Elementwise operations and GEMM"
-    attention = "Attention and the KV cache"
+    attention = "Attention, KV cache, sampling"
     rest = "of the C ABI; tessera/c.h includes it and has the conventions."
     return {
         "include/tessera/c_types.h": types_header(),

@@ -12,7 +12,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr int64_t kMostValue = 8;  // |v| of integers
-constexpr float kLowSink = -1000;  // of integers: weighs nothing
+constexpr float kLowSink = -1000;  // of integer problems: has no weight
 constexpr float kHighSink = -40;   // vanishes in float next to a score of 0
 
 // One row of heads and where it lies.
@@ -94,7 +94,7 @@ std::vector<int64_t> seen_list(const KeyRanges& seen) {
   return keys;
 }
 
-// A score is of variance 1 and a sum of d products, each addition rounded or cut on either side.
+// A score has variance 1 and is a sum of d products; both sides round or truncate each addition.
 // FP8 products are summed 32 at a time with about 14 bits. The approximate tanh errs by 2^-11.
 double score_error(RowKey key, const AttentionOptions& o) {
   const double d = static_cast<double>(o.d);
@@ -195,15 +195,16 @@ void fill_quant_scale(Operand& scale, const AttentionOptions& o, int which) {
   });
 }
 
-// Random data. The sum of |v| times weights is that of a mean of |v|: below 4, for normal v, but
-// for less than one in ten million even over two keys; the largest weight is 1 before it is rounded
-// and takes no error. Each weight errs by its rounding to the type of v, and by the error of its
-// score and of the largest one. FP8 weights have 4 bits, those below 2^-10 of the largest vanish,
-// and products are summed with about 14 bits. Then out is rounded once on either side.
+// Random data. The weighted mean of |v| is below 4 for normal v; even over two keys it is larger in
+// less than one of ten million cases. The largest weight is exactly 1. Each weight errs by its
+// rounding to the type of v, and by the error of its score and of the largest one. FP8 weights have
+// 4 bits, those below 2^-10 of the largest vanish, and products are summed with about 14 bits. Then
+// out is rounded once on either side.
 Bound attention_bound(RowKey key, const AttentionOptions& o) {
   if (!o.is_normal) {
     // The sign of a zero does not matter. A slope of 1/16 over 513 keys moves the largest score to
-    // 32, whose product by log2(e) may be rounded: 2^-18 of a weight, less than 16 bits show.
+    // 32, whose product by log2(e) may be rounded: an error of 2^-18 of a weight, which 16 bits do
+    // not show.
     return {.absolute = 0x1p-100, .relative = o.has_alibi && key.out == DType::f32 ? 0x1p-16 : 0.0};
   }
   double largest = 4;

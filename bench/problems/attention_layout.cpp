@@ -100,8 +100,8 @@ int64_t AttentionLayout::page_of(int64_t s, int64_t t, bool is_v) const {
 }
 
 // 1: causal by intervals alone. 2: documents, the last of which extends beyond the keys. 3: a
-// prefix that all queries see, then causal. 4: a question that all see, then each one's own answer;
-// every ninth query has two overlapping intervals, every seventh none.
+// prefix that all queries see, then causal. 4: a question that all queries see, then the answer
+// that each belongs to; every ninth query has two overlapping intervals, every seventh none.
 KeyRanges AttentionLayout::intervals_of(const AttentionSequence& sequence, int64_t i) const {
   const int64_t p = i + sequence.kv_len - sequence.q_len;
   const int64_t part = std::max<int64_t>(1, sequence.kv_len / 3);

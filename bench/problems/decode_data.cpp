@@ -15,7 +15,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr int64_t kMostValue = 7;  // |v| of integers: what three bits of e5m2 hold
-constexpr float kLowSink = -1000;  // of integers: weighs nothing
+constexpr float kLowSink = -1000;  // of integer problems: has no weight
 constexpr float kHighSink = -40;   // vanishes in float next to a score of 0
 
 // A row of a page, and the token it holds.
@@ -190,8 +190,8 @@ void fill_integer_rows(Operand& pages, Operand* scales, const std::vector<Stored
   }
 }
 
-// A score is of variance 1, or 2 where scales vary, and a sum of d products, each addition rounded
-// or cut on either side. The approximate tanh errs by 2^-11.
+// A score has variance 1, or 2 if scales vary, and is a sum of d products; both sides round or
+// truncate each addition. The approximate tanh errs by 2^-11.
 double score_error(RowKey key, const DecodeOptions& o) {
   const double d = static_cast<double>(o.d);
   double error = 6 * d * 0x1p-22 + 0x1p-20;
@@ -290,13 +290,14 @@ void fill_decode_slopes(Operand& slopes, const DecodeOptions& o) {
   });
 }
 
-// Random data. The sum of |v| times weights is that of a mean of |v|: below 5, for normal v times
-// up to 1.25. Each weight errs by its rounding to 16 bits, if a row rounds it, and by the error of
-// its score and of the largest one. Then out is rounded once on either side.
+// Random data. The weighted mean of |v| is below 5, for normal v times up to 1.25. Each weight errs
+// by its rounding to 16 bits, if a row rounds it, and by the error of its score and of the largest
+// one. Then out is rounded once on either side.
 Bound decode_bound(RowKey key, const DecodeOptions& o) {
   if (!o.is_normal) {
     // The sign of a zero does not matter. A slope of 1/16 over 4096 keys moves the largest score
-    // to 256, whose product by log2(e) may be rounded: 2^-15 of a weight, less than 16 bits show.
+    // to 256, whose product by log2(e) may be rounded: an error of 2^-15 of a weight, which 16 bits
+    // do not show.
     return {.absolute = 0x1p-100, .relative = o.has_alibi && key.out == DType::f32 ? 0x1p-13 : 0.0};
   }
   double weight_error = 2 * score_error(key, o) + sum_of_weights_error(o);

@@ -256,13 +256,13 @@ std::vector<Shape> head_shapes() {
 
 }  // namespace
 
-// Every place where states wait and every kind of block, on an H200. Without pages, a quantised
-// cache must have room for a multiple of 16 tokens, or the Hopper kernel declines it.
+// Every way in which softmax states wait to be merged, and every kind of block, on an H200. Without
+// pages, a quantised cache must have room for a multiple of 16 tokens, or the Hopper kernel refuses
+// it.
 std::vector<Shape> decode_plan_shapes() {
   return {
       // Warps with 8 leaves, whose states wait for each other, with four queries and with more;
-      // small
-      // blocks with 32 and with 16.
+      // small blocks with 32 and with 16.
       shape_of({27, 0, 8200}, {32, 8}, 64,
                {{"page", 64}, {"pages", 400}, {"shared", 120}, {"lens", 1}}),
       shape_of({15, 0, 8192}, {40, 8}, 128,
@@ -277,8 +277,7 @@ std::vector<Shape> decode_plan_shapes() {
       shape_of({35, 0, 300}, {16, 4}, 128, {{"longest", 1}, {"lens", 1}}),
       shape_of({35, 0, 1100}, {20, 4}, 64, {{"page", 16}, {"lse", 1}}),
       // More than eight queries per KV head: blocks of sixteen, with eight leaves per warp, in
-      // pairs
-      // and in small blocks; blocks of eight.
+      // pairs and in small blocks; blocks of eight.
       shape_of({16, 0, 8200}, {96, 8}, 128,
                {{"page", 64}, {"pages", 280}, {"shared", 120}, {"lens", 1}}),
       shape_of({12, 0, 2100}, {96, 8}, 64, {{"longest", 1}, {"lens", 1}, {"lse", 1}}),
@@ -368,7 +367,7 @@ std::vector<Workload> decode_workloads() {
                                                        KvFormat::e4m3, KvFormat::int4_token})},
       // Tokens before heads, then heads before tokens.
       {"decode/layout", layout_shapes()},
-      // What a cascade saves: the same sequences without one, with and without the hint for L2.
+      // To show what a cascade saves: the same sequences without one, with and without the L2 hint.
       {"decode/cascade",
        {shape_of({64, 0, 8704}, kLlama, kDim,
                  {{"page", 64}, {"pages", 700}, {"shared", 128}, {"longest", 1}}),

@@ -94,7 +94,7 @@ Operand& matrices(Builder& b, const Options& o, std::string_view name, Role role
                    bound);
 }
 
-// Sets the elements to value(0), value(1), ... in row-major order; after a million they come again.
+// Sets the elements to value(0), value(1), ... in row-major order; after a million they repeat.
 template <class Value>
 void fill_repeating(Operand& operand, const Value& value) {
   if (operand.host.size_bytes() == 0) return;

@@ -27,7 +27,7 @@ void append(std::vector<Shape>& all, const std::vector<Shape>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Nothing to do, one of everything, whole tiles, parts of tiles; k whole steps or not.
+// Empty, one of everything, whole tiles, partial tiles; k a multiple of a step or not.
 std::vector<Shape> plain_shapes() {
   return {shape_of(0, 64, 64),     shape_of(3, 0, 16),      shape_of(4, 24, 0),
           shape_of(1, 1, 1),       shape_of(1, 8, 8),       shape_of(2, 16, 24),
@@ -40,7 +40,7 @@ std::vector<Shape> plain_shapes() {
           shape_of(385, 5288, 64)};  // clusters on Hopper, ragged at both ends
 }
 
-// Rows apart by whole and by odd vectors; bases that vector loads cannot take.
+// Gaps between rows of whole vectors and of odd sizes; bases that vector loads cannot take.
 std::vector<Shape> strided_shapes() {
   return {shape_of(9, 64, 64, {{"gap", 8}, {"gap_out", 8}}),
           shape_of(150, 264, 128, {{"gap", 64}, {"gap_out", 16}}),
@@ -64,7 +64,7 @@ std::vector<Shape> batched_shapes() {
           shape_of(9, 64, 72, {{"batch", 3}, {"activation", kSilu}, {"gated", 1}})};
 }
 
-// Every line of the epilogue alone, then those that serving puts together.
+// Every part of the epilogue alone, then the combinations that serving uses.
 std::vector<Shape> epilogue_shapes() {
   std::vector<Shape> shapes;
   for (const int64_t m : {4, 150}) {
@@ -90,7 +90,8 @@ std::vector<Shape> epilogue_shapes() {
   return shapes;
 }
 
-// A value of a that is not finite reaches its row of out, or is the code that the type has for it.
+// A value of a that is not finite shows in its row of out, or as the code that the output type has
+// for it.
 std::vector<Shape> special_shapes() {
   std::vector<Shape> shapes;
   for (const int64_t special : kSpecials) {

@@ -1,4 +1,4 @@
-// Integer keys that a query can choose exactly, whatever it sees of them.
+// Integer keys among which a query can choose exactly, whichever of them it sees.
 // SPDX-License-Identifier: MIT
 //
 // The key at position j of its sequence is the digits of j in base 8, each as one of eight
@@ -11,7 +11,7 @@
 //   uniform  0                              all keys seen, a power of two of them
 // Scores that are not 0 are -1 or less. Times a scale of 512 their weights are 0 in float and the
 // others equal: P is 1 before it is rounded, the sum a power of two, and out a sum of small
-// integers over it. No room is left for rounding.
+// integers over it. So nothing is rounded.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class KeyCode {
   void write_key(int64_t j, int64_t turn, std::span<float> elements) const;
   void write_query(Choice choice, int64_t turn, std::span<float> elements) const;
 
-  // What a query that sees these keys, in ascending order, chooses at random. Several keys of equal
-  // weight are not chosen if an option distinguishes them.
+  // Chooses at random what a query that sees these keys (in ascending order) selects. Several keys
+  // of equal weight are not chosen if an option distinguishes them.
   static Choice choose(std::span<const int64_t> seen, bool may_be_equal, Random random,
                        int64_t draw);
 

@@ -1,12 +1,11 @@
-// Problems for new tokens into a KV cache.
+// Problems for appending new tokens to a KV cache.
 // SPDX-License-Identifier: MIT
 //
-// Sizes: tokens, seqs (absent: 1; tokens are shared out among them), heads (of q), kv_heads, d,
-// page (absent: 64), rotary (absent: d). Options: those of the pools (kv_pool.h), rope (1
-// half_split, 2 interleaved), past (tokens of a sequence before the call; absent: some), skips
-// (every 11th token has no slot), i64 (slots, and positions; tail slots are then i32), gap
-// (elements between heads of q, k and v), special (NaN, infinities and large numbers among the
-// values; without rope).
+// Sizes: tokens, seqs (absent: 1; tokens are divided among them), heads (of q), kv_heads, d, page
+// (absent: 64), rotary (absent: d). Options: those of the pools (kv_pool.h), rope (1 half_split, 2
+// interleaved), past (tokens of a sequence before the call; absent: some), skips (every 11th token
+// has no slot), i64 (slots, and positions; tail slots are then i32), gap (elements between heads of
+// q, k and v), special (NaN, infinities and large numbers among the values; without rope).
 //
 // Everything must equal the CPU's result bit for bit: rotated values, codes, scales and tails.
 #include "bench/problems/kv_pool.h"
@@ -212,7 +211,7 @@ std::vector<Shape> test_shapes() {
   std::vector<Shape> shapes{shape_of(0, 1, 64, {plain}, {plain}, {}),
                             shape_of(1, 1, 128, {plain}, {plain}, {{"rope", 1}}),
                             shape_of(1, 1, 1, {int8}, {int4_token}, {})};
-  // Every format of keys, beside another of values, in the ways a model has them.
+  // Every format of keys, with another of values, in the combinations that models use.
   constexpr std::pair<PoolOption, PoolOption> kFormats[] = {
       {{plain}, {plain}},      {{e4m3}, {e4m3, 1}},
       {{e4m3, 1}, {e4m3, 2}},  {{e4m3, 2}, {e4m3}},
@@ -225,7 +224,8 @@ std::vector<Shape> test_shapes() {
     shapes.push_back(shape_of(37, 3, 128, k, v, {{"rope", 1}, {"skips", 1}}));
     shapes.push_back(shape_of(70, 2, 64, k, v, {{"rope", 2}, {"i64", 1}, {"heads_first", 1}}));
     shapes.push_back(shape_of(33, 1, 96, k, v, {{"special", 1}, {"inside", 1}, {"gap", 32}}));
-    // Not on whole vectors: an odd head, a longer one than a warp holds, rows apart by a scale.
+    // Not whole vectors: an odd head size, one longer than a warp holds, rows with a scale between
+    // them.
     shapes.push_back(shape_of(40, 2, 7, k, v, {{"rope", 1}, {"rotary", 6}}));
     shapes.push_back(shape_of(34, 1, 300, k, v, {{"rope", 2}, {"rotary", 20}, {"past", 30}}));
     shapes.push_back(shape_of(37, 2, 72, k, v, {{"rope", 1}}));
@@ -238,7 +238,7 @@ std::vector<Shape> test_shapes() {
     shapes.push_back(shape_of(3000, 40, 64, k, {int4_token}, {{"rope", 1}}));
     shapes.push_back(shape_of(128, 128, 128, k, {plain}, {{"rope", 1}, {"past", 31}}));
   }
-  // Blocks that take several rounds of rows, and several blocks a token.
+  // Blocks that take several rounds of rows, and several blocks per token.
   for (const int64_t tokens : {1100, 20}) {
     Shape llama = shape_of(tokens, 3, 128, {int8}, {plain}, {{"rope", 1}});
     shapes.push_back(with_value(with_value(llama, "heads", 32), "kv_heads", 8));

@@ -27,5 +27,7 @@ ProblemMaker attention_cascade_maker();
 ProblemMaker kv_append_maker();
 ProblemMaker kv_gather_maker();
 ProblemMaker kv_copy_pages_maker();
+ProblemMaker sample_maker();
+ProblemMaker token_logprobs_maker();
 
 }  // namespace tessera::bench

@@ -33,7 +33,7 @@ struct MergeSizes {
   }
 };
 
-// Integers: one, two or four parts of a row (if there are as many) have equal weight and the others
+// Integers: one, two or four parts of a row (if it has that many) have equal weight and the others
 // none; in every seventh row no part has seen a key. Values are multiples of 4.
 float exact_lse(const MergeSizes& n, int64_t part, int64_t row, Random random) {
   if (row % 7 == 6) return kLowest;

@@ -176,7 +176,7 @@ Problem make_dequantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed
     });
   }
   // A difference of integers is exact, so powers of two as scales leave one rounding, the same on
-  // both sides; other scales may be multiplied out first.
+  // both sides; with other scales an implementation may multiply in another order.
   const Bound bound =
       b.is_normal() ? rounded_twice(key.out, 0x1p-22, has_zero ? 256 * 0x1p-23 : 0) : Bound{};
   b.rows("out", Role::output, key.out, rows, cols, bound);
@@ -242,7 +242,7 @@ std::vector<Shape> test_shapes(bool has_modes) {
       shapes.push_back(with_value(shape, "fixed", 1));
       for (const int64_t special : kSpecials) {
         shapes.push_back(with_value(shape, "special", special));
-        if (special == kSpecialNan) continue;  // which is there without being asked for
+        if (special == kSpecialNan) continue;  // fixed problems have it anyway
         shapes.push_back(with_value(with_value(shape, "fixed", 1), "special", special));
       }
     }

@@ -104,7 +104,7 @@ ProblemMaker reduce_maker() {
 ProblemMaker argmax_maker() {
   std::vector<RowKey> keys;
   for (const DType dtype : kFloats) keys.push_back({dtype, dtype});
-  // Long rows in numbers that clusters of four and of two share, and blocks alone.
+  // Long rows, in numbers for which a row is shared by a cluster of four, of two, or by no cluster.
   std::vector<Shape> tests = {{{"rows", 40}, {"cols", 17000}},
                               {{"rows", 100}, {"cols", 17000}},
                               {{"rows", 200}, {"cols", 17000}}};

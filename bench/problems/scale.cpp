@@ -1,4 +1,4 @@
-// Problems for scaled, capped and added values. The options "scale" and "cap" are in quarters.
+// Problems for `scale`. The options "scale" and "cap" are in quarters.
 // SPDX-License-Identifier: MIT
 #include "tessera/ops/scale.h"
 

@@ -42,7 +42,7 @@ void fill_exact(Operand& x, const Hidden& hidden, Random random) {
     for (int64_t c = 0; c < cols; ++c) {
       const int64_t at = x.offset + r * x.strides[0] + c;
       if (hidden(r, c)) {
-        store(storage, at, 5.0f);  // would drown the others if it were seen
+        store(storage, at, 5.0f);  // would dominate if it were visible
         continue;
       }
       const int64_t remaining = num_visible - visible++;

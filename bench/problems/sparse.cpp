@@ -14,7 +14,7 @@ namespace tessera::bench {
 namespace {
 
 // A dense weight, pruned into the two operands. Sums over k of random data have variance 1 before
-// the pruning and less after it. Beyond the first million the values come again.
+// the pruning and less after it. After a million values they repeat.
 void fill_pruned(Operand& values, Operand& meta, Random random, bool is_normal, int64_t k) {
   if (values.host.size_bytes() == 0 || meta.host.size_bytes() == 0) return;
   constexpr int64_t kPeriod = 1'048'583;  // a prime: rows begin at different places

@@ -154,6 +154,15 @@ TesseraStatus tessera_gemm_2_4(
     const DLTensor* out, /* written */
     const TesseraContext* ctx);
 
+/* tessera/ops/scale.h: out = scale * x, softly capped, plus residual. */
+TesseraStatus tessera_scale(
+    const DLTensor* x,
+    const DLTensor* out,      /* written; may be x or residual */
+    const DLTensor* residual, /* optional */
+    float scale,
+    float softcap,            /* 0: none */
+    const TesseraContext* ctx);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

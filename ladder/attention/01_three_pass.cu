@@ -1,15 +1,15 @@
 // Three kernels over a matrix of scores in memory: products of q and k, softmax, product with v.
 // SPDX-License-Identifier: MIT
 //
-// Changed    Nothing yet: the formula, a kernel for each of its parts. A thread makes one score,
-//            then a block one row's softmax, then a thread one element of the output.
-// Cause      Nothing is used twice from a register. The lanes of a warp read 32 rows of k, and L1
-//            looks up one line a clock. The scores, seq^2 a head, are written, read and written
-//            again, and read: 17 GB at the shape of record, where q, k, v and out are 0.27.
-// Predicted  105 ms: a load of 8 elements is 32 lines of k and 1 of q for a warp's 32 scores, 16 of
-//            them 16.5 clocks a score; of 1.07 G scores on 132 SMs at 1.98 GHz, 68 ms. With v it is
-//            a line of it and one of the scores for each of 4 warps: 8 clocks, 33 ms. The scores in
-//            memory are 3.8 ms at 4.57 TB/s. 5.2 TFLOPS.
+// Changed    Nothing yet: the formula, with one kernel for each part. A thread computes one score,
+//            then a block the softmax of one row, then a thread one element of the output.
+// Cause      Registers reuse nothing. The lanes of a warp read 32 rows of k, and L1 looks up one
+//            line per clock. The scores, seq^2 per head, are written, read, written again and read
+//            again: 17 GB at the shape of record, where q, k, v and out are 0.27 GB.
+// Predicted  105 ms: for a warp's 32 scores, a load of 8 elements touches 32 lines of k and 1 of q,
+//            so 16 loads are 16.5 clocks per score; 1.07 G scores on 132 SMs at 1.98 GHz take 68
+//            ms. The product with v reads one line of v and one of the scores in each of 4 warps: 8
+//            clocks, 33 ms. Moving the scores takes 3.8 ms at 4.57 TB/s. 5.2 TFLOPS.
 // Measured   129300 us, 4.25 TFLOPS; causal 66150 us, 4.16 TFLOPS (NVIDIA H200)
 // Shown by   l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio
 // Profiled   16.5

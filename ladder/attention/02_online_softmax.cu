@@ -1,15 +1,17 @@
 // One pass: a running maximum and sum take the place of the matrix of scores.
 // SPDX-License-Identifier: MIT
 //
-// Changed    Eight lanes own a query, 16 elements of it each, and walk over the keys once: score,
-//            new maximum, weight, and the weighted value is added to what was summed so far, which
-//            shrinks where the maximum grew. Divided by the sum of the weights at the end.
-// Cause      A score lives in a register and dies there: no memory of seq^2, one kernel. A row of k
-//            is read as two whole lines, which serve the four queries of a warp.
-// Predicted  26 to 30 ms: for a key a warp issues 32 multiply-adds and 16 multiplications to
-//            shrink, 32 conversions from bf16, 4 loads, 6 for the sum over eight lanes and some 12
-//            for the softmax and the loop: 102 for 4 scores. 1.07 G scores at 4 a clock on 132 SMs
-//            at 1.98 GHz: 26 ms, 21 TFLOPS, if enough warps hide the chain of each key.
+// Changed    Eight lanes own a query, 16 elements each, and go over the keys once: compute the
+//            score, update the maximum, compute the weight, and add the weighted value to the
+//            running sum, which is rescaled when the maximum grows. At the end the sum is divided
+//            by the sum of the weights.
+// Cause      A score exists only in a register: no memory of seq^2, one kernel. A row of k is read
+//            as two whole lines, which serve the four queries of a warp.
+// Predicted  26 to 30 ms: per key a warp issues 32 multiply-adds and 16 multiplications to rescale,
+//            32 conversions from bf16, 4 loads, 6 instructions for the sum over eight lanes and
+//            about 12 for the softmax and the loop: 102 for 4 scores. 1.07 G scores at 4
+//            instructions per clock on 132 SMs at 1.98 GHz: 26 ms, 21 TFLOPS, if there are enough
+//            warps to hide the dependent instructions of each key.
 // Measured   38760 us, 14.18 TFLOPS; causal 21460 us, 12.81 TFLOPS (NVIDIA H200)
 // Shown by   smsp__issue_active.avg.pct_of_peak_sustained_active
 // Profiled   71.7 %; step 01: 22.9 %
@@ -44,13 +46,13 @@ __device__ void load_part(const Bf16* row, float (&part)[kVectors][kVec]) {
 
 __global__ void __launch_bounds__(kThreads) attention_online_softmax_kernel(Problem p) {
   const int query = static_cast<int>(blockIdx.x * kQueriesPerBlock + threadIdx.x / kLanes);
-  // The lanes of a query beyond the last walk along with the last one, for the shuffles' sake.
+  // Lanes beyond the last query repeat it, because the shuffles need all lanes.
   const int row = min(query, p.seq - 1);
   const int64_t base = p.head_offset(static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y)) +
                        threadIdx.x % kLanes * kVec;
   float q[kVectors][kVec];
   load_part(p.q + base + row * p.row_stride(), q);
-  // All queries of a warp walk as far as its last one.
+  // All queries of a warp go over as many keys as its last one.
   const int last_of_warp = query - query % kQueriesPerWarp + kQueriesPerWarp - 1;
   const int warp_keys = p.num_keys(min(last_of_warp, p.seq - 1));
   const int num_keys = p.num_keys(row);

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: MIT
 //
 // Changed    A block owns 64 queries. Tiles of K, then of V, come into shared memory as f32
-//            (f32_tile.cuh); a thread makes 4 x 4 scores, leaves their weights in shared memory,
-//            and adds to 4 x 8 sums. The maximum of a row, and what shrinks as it grows, are asked
-//            for once in 64 keys.
-// Cause      What is read from shared memory serves four or eight multiply-adds; what is read from
-//            L2, and converted, serves 64 queries. The multiply-adds become the larger part.
-// Predicted  14 to 18 ms: for a tile a thread issues 4096 FFMA, 448 loads of 16 bytes from shared
-//            memory and some 350 for the softmax and the tiles, so at most 84 % of 60 TFLOPS, 11
-//            ms, if the four barriers of a tile and the loads between them were free. They are not,
-//            and only a second block on the SM hides them: 30 to 40 TFLOPS.
+//            (f32_tile.cuh); a thread computes 4 x 4 scores, leaves their weights in shared memory,
+//            and adds to 4 x 8 sums. The maximum of a row is updated, and its sums rescaled, once
+//            per 64 keys.
+// Cause      A value read from shared memory serves four or eight multiply-adds; a value read from
+//            L2 and converted serves 64 queries. Multiply-adds become the larger part of all
+//            instructions.
+// Predicted  14 to 18 ms: per tile a thread issues 4096 FFMA, 448 loads of 16 bytes from shared
+//            memory and about 350 instructions for the softmax and the tiles, so at most 84 % of 60
+//            TFLOPS, 11 ms, if the four barriers of a tile and the loads between them were free.
+//            They are not, and only a second block on the SM hides them: 30 to 40 TFLOPS.
 // Measured   16680 us, 32.95 TFLOPS; causal 8620 us, 31.90 TFLOPS (NVIDIA H200)
 // Shown by   sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active
 // Profiled   52.0 %; step 02: 41.6 %
@@ -30,7 +31,8 @@ using Tile = F32Tile;
 __global__ void __launch_bounds__(Tile::kThreads, 2) attention_tiled_kernel(Problem p) {
   extern __shared__ __align__(16) unsigned char dynamic[];
   auto& shared = *reinterpret_cast<Tile::Shared*>(dynamic);
-  // The last queries first: with a causal mask they see most, and short ones fill the end.
+  // The last queries first: with a causal mask they see the most keys, and short blocks fill the
+  // end.
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int64_t base = p.head_offset(static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   Tile::load(shared.q, p.q + base + tile * Tile::kSide * p.row_stride(), p.row_stride(),

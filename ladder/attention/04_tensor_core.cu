@@ -5,12 +5,13 @@
 //            them, their weights are rounded to bf16 in place and become the first operand of the
 //            product with V. Tiles of K and V are bf16, swizzled, read by ldmatrix (mma_tile.cuh).
 // Cause      The tensor cores multiply at 16 times the rate of step 03's multiply-adds, and no
-//            weight passes through shared memory: its layout as a result is that of an operand.
-// Predicted  2.3 to 2.8 ms: fragments are 36 bytes a score, 39 GB, 1.2 ms at 128 bytes a clock and
-//            SM, and writing the tiles 0.3 ms; products 0.9 ms at the 62 % of 989 TFLOPS that
+//            weight passes through shared memory: the layout of a result is the layout of an
+//            operand.
+// Predicted  2.3 to 2.8 ms: fragments are 36 bytes per score, 39 GB, 1.2 ms at 128 bytes per clock
+//            and SM, and writing the tiles 0.3 ms; products 0.9 ms at the 62 % of 989 TFLOPS that
 //            mma.sync reaches; exponentials 0.26 ms; 8.6 GB of tiles from L2 1.6 ms at 5.5 TB/s.
-//            One after the other 4.2 ms. Tiles come in between two barriers, and three blocks an
-//            SM hide a little less than half: 200 to 240 TFLOPS.
+//            One after the other that is 4.2 ms. Tiles are loaded between two barriers, and three
+//            blocks per SM hide a little less than half: 200 to 240 TFLOPS.
 // Measured   2117 us, 259.60 TFLOPS; causal 1138 us, 241.50 TFLOPS (NVIDIA H200)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   40.9 %; step 03: 0.0 %
@@ -33,7 +34,7 @@ struct RowState {
   float largest[2] = {-INFINITY, -INFINITY};
   float sum[2] = {};  // over this thread's columns
 
-  // Scores become weights. Gives what everything summed so far is to be multiplied by.
+  // Turns scores into weights. Returns the factors for everything summed so far.
   __device__ void meet(Tile::Scores& s, float (&shrink)[2]) {
     TESSERA_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -58,7 +59,8 @@ struct RowState {
 
 __global__ void __launch_bounds__(Tile::kThreads, 3) attention_tensor_core_kernel(Problem p) {
   __shared__ Tile::Shared shared;
-  // The last queries first: with a causal mask they see most, and short ones fill the end.
+  // The last queries first: with a causal mask they see the most keys, and short blocks fill the
+  // end.
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int64_t base = p.head_offset(static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
   const int64_t rows = base + tile * Tile::kSide * p.row_stride();

@@ -25,11 +25,11 @@ Tensor random_normal_on_cpu(std::span<const int64_t> shape, unsigned seed) {
   return tensor;
 }
 
-// Both sides round the output once, to 8 bits: each errs by 2^-8 of it. What lies before that is
-// a mean of v by weights, and the weights err. A score is a sum of 128 products in f32, some 2^-17
-// of error for normal data; the largest score errs as well, and the sum of the weights inherits
-// it: 2^-14 covers them. Weights rounded to bf16 err by 2^-8 each. The mean of |v| by weights is
-// below 4 but for a few in 100,000, and a row that sees one such key alone has an exact weight, 1.
+// Both sides round the output once, to 8 bits: each errs by 2^-8 of it. Before that, the output is
+// a weighted mean of v, and the weights err. A score is a sum of 128 products in f32, some 2^-17 of
+// error for normal data; the largest score errs as well, and the sum of the weights inherits it:
+// 2^-14 covers them. Weights rounded to bf16 err by 2^-8 each. The weighted mean of |v| is below 4,
+// except in a few of 100,000 rows; a row that sees a single such key has the exact weight 1.
 double allowed(const Step& step, double want) {
   constexpr double kRoundoff = 0x1p-8;  // of bf16
   constexpr double kScoreError = 0x1p-14;

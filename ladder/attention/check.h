@@ -1,4 +1,4 @@
-// A step held to the CPU on random data: `--check` and the tests.
+// Compares a step with the CPU on random data, for `--check` and the tests.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,8 +15,8 @@ struct Shape {
 };
 
 // Runs the step on normal values and compares with attention_prefill on the CPU, within a bound
-// derived in check.cpp. The output starts as NaN and lies between guards. Empty, or how many
-// elements are beyond the bound with the worst of them; throws where the launch fails.
+// derived in check.cpp. The output starts as NaN and lies between guards. Returns "" or the number
+// of elements beyond the bound and the worst of them; throws if the launch fails.
 std::string check_close(const Step& step, const Shape& shape, bool is_causal);
 
 }  // namespace tessera::ladder::attention

@@ -9,8 +9,9 @@
 
 namespace tessera::ladder::attention {
 
-// 16 x 16 threads. A thread has queries y + 16 i, of the scores keys x + 16 j, and of the sums
-// columns 4 x to 4 x + 3 and the same 64 further on: neighbours in a warp read neighbouring words.
+// 16 x 16 threads. A thread computes scores of queries y + 16 i and keys x + 16 j, and sums of
+// columns 4 x to 4 x + 3 and 64 + 4 x to 64 + 4 x + 3, so that neighbours in a warp read
+// neighbouring words.
 struct F32Tile {
   static constexpr int kSide = 64;  // queries, and keys
   static constexpr int kX = 16;
@@ -18,8 +19,8 @@ struct F32Tile {
   static constexpr int kRows = kSide / kX;     // queries a thread, and keys
   static constexpr int kCols = kHeadDim / kX;  // columns a thread
 
-  // Padded so that what a warp touches at once falls into different banks: 8 rows in quads of
-  // 16 bytes, or two rows of 16 weights.
+  // Padded so that one access of a warp (8 rows of 16 bytes, or two rows of 16 weights) falls into
+  // different banks.
   struct Shared {
     float q[kSide][kHeadDim + 4];
     float kv[kSide][kHeadDim + 4];  // K, then V

@@ -12,8 +12,8 @@
 
 namespace tessera::ladder::attention {
 
-// A block of 4 warps, 16 queries each. Of every 16 x 8 block of scores or sums a thread holds two
-// columns side by side of rows lane / 4 and lane / 4 + 8 (tile/fragment.cuh).
+// A block of 4 warps, 16 queries each. In every 16 x 8 block of scores or sums a thread holds two
+// adjacent columns of rows lane / 4 and lane / 4 + 8 (tile/fragment.cuh).
 struct MmaTile {
   static constexpr int kSide = 64;  // queries, and keys
   static constexpr int kThreads = 128;
@@ -39,8 +39,8 @@ struct MmaTile {
   __device__ static uint32_t place(int row, int byte) {
     return tile::swizzled(tile::Swizzle::b128, static_cast<uint32_t>(row * kSlabBytes + byte));
   }
-  // From such a place to that of `step` times 32 bytes further on, and 16 * block rows below. Said
-  // like this, 32 addresses are 4 registers and constants.
+  // The place `step` * 32 bytes after such a place and 16 * block rows below it. In this form 32
+  // addresses are 4 registers and constants.
   __device__ static uint32_t moved(uint32_t place, int step, int block) {
     return (place ^ static_cast<uint32_t>(step % 4 * 32)) +
            static_cast<uint32_t>(step / 4 * kSide * kSlabBytes + block * 16 * kSlabBytes);
@@ -79,7 +79,7 @@ struct MmaTile {
     }
   }
 
-  // `weights` are rounded to bf16: as results they lie where an operand is to lie.
+  // `weights` are rounded to bf16. The layout of a result is the layout of an operand.
   __device__ static void multiply_pv(const Scores& weights, uint32_t v_tile, Sums& sums) {
     const tile::MatrixRow at = tile::matrix_row_16x32(lane());
     const uint32_t first = place(at.row, at.byte);
@@ -93,7 +93,7 @@ struct MmaTile {
       }
       TESSERA_UNROLL
       for (int j = 0; j < kHeadDim / 16; ++j) {
-        uint32_t v[4];  // 16 keys by 16 columns, turned
+        uint32_t v[4];  // 16 keys by 16 columns, transposed
         tile::ptx::ldmatrix_trans(v, v_tile + moved(first, j, step));
         multiply_pair(p, v, sums[2 * j], sums[2 * j + 1]);
       }
@@ -120,8 +120,8 @@ struct MmaTile {
     }
   }
 
-  // Row `half` of this thread's two, times `factor`; `rows` is the tile's first. Two columns a
-  // store: 16 bytes of a row a quad of lanes.
+  // Row `half` of this thread's two, times `factor`; `rows` is the tile's first. Two columns per
+  // store, so that a quad of lanes writes 16 bytes of a row.
   __device__ static void store_row(Bf16* rows, int64_t stride, int half, const Sums& sums,
                                    float factor) {
     const tile::TileCoord at = tile::mma_accumulator_coord(lane(), 2 * half);

@@ -44,8 +44,8 @@ struct Step {
   std::string_view name;  // "01_three_pass"
   std::string_view file;  // in ladder/attention
   Library library;
-  int multiple;         // seq must be one of it
-  bool rounds_weights;  // to bf16, for the tensor cores, before they meet v
+  int multiple;         // seq must be a multiple of it
+  bool rounds_weights;  // to bf16, for the tensor cores, before the product with v
   void (*launch)(const Problem&, const Context&);
   int64_t (*scratch_bytes)(const Problem&) = nullptr;  // of Problem::scratch; null: none
   bool (*is_present)() = nullptr;  // in this build, on this GPU; null: wherever its library is
@@ -53,9 +53,9 @@ struct Step {
   bool accepts(int seq) const { return seq >= 1 && seq % multiple == 0; }
 };
 
-// In the order of the lesson.
+// In order.
 std::span<const Step> steps();
-// Throws, listing the names, where there is none.
+// Throws, listing the names, if there is no such step.
 const Step& find_step(std::string_view name);
 // Why the step cannot run on this GPU in this build; empty where it can.
 std::string missing(const Step& step);

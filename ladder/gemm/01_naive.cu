@@ -1,11 +1,12 @@
-// One thread an output element, the neighbours of a warp down a column.
+// One thread per output element; neighbours in a warp are neighbours in a column.
 // SPDX-License-Identifier: MIT
 //
 // Changed    Nothing yet: the formula, written down. The lanes of a warp are 32 rows of d.
-// Cause      Rows of a lie k floats apart, so one load of a warp touches 32 cache lines of which it
-//            wants 4 bytes each. L1 looks up one line per clock, and the 31 others wait.
-// Predicted  A product of a warp needs 32 lines of a and 1 of b: 33 clocks for 32 multiply-adds. Of
-//            these 4096^3 / 32 fall on 132 SMs at 1.98 GHz: 271 ms, 0.5 TFLOPS of 66.9.
+// Cause      Rows of a lie k floats apart, so one load of a warp touches 32 cache lines and uses 4
+//            bytes of each. L1 looks up one line per clock, so 31 of the 32 wait.
+// Predicted  For one step of k a warp needs 32 lines of a and 1 of b: 33 clocks for 32
+//            multiply-adds. There are 4096^3 / 32 such steps on 132 SMs at 1.98 GHz: 271 ms, 0.5
+//            TFLOPS of 66.9.
 // Measured   276000 us, 0.50 TFLOPS, 1.0 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio
 // Profiled   16.5

@@ -1,12 +1,13 @@
-// One warp an output element, its lanes along k: every load is one whole cache line.
+// One warp per output element, its lanes along k: every load is one whole cache line.
 // SPDX-License-Identifier: MIT
 //
 // Changed    Lanes walk k, which is contiguous in both operands, and add up by shuffles at the end.
-// Cause      128 bytes of one line cost L1 one clock; step 01 paid 33 clocks for as many products.
+// Cause      128 bytes of one line cost L1 one clock; step 01 needed 33 clocks for the same number
+//            of products.
 // Predicted  2 lines for 32 multiply-adds: 4096^3 / 32 * 2 clocks on 132 SMs at 1.98 GHz are 16.4
-//            ms, 8.4 TFLOPS at most. A block of 4 x 8 outputs draws 12 rows of 16 KB from L2, 103
-//            GB in all; at about 6 TB/s that is 17 ms more, partly beside it: 4 to 7 TFLOPS, ten
-//            times 01.
+//            ms, 8.4 TFLOPS at most. A block of 4 x 8 outputs reads 12 rows of 16 KB from L2, 103
+//            GB in all; at about 6 TB/s that is 17 ms more, which overlaps in part: 4 to 7 TFLOPS,
+//            ten times step 01.
 // Measured   46450 us, 2.96 TFLOPS, 5.8 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio
 // Profiled   4; step 01: 16.5

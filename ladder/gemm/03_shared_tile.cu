@@ -3,7 +3,7 @@
 //
 // Changed    A block computes 32 x 32 outputs, one a thread, and fetches 32 rows of a and of b once
 //            for all of them, 32 columns of k at a time.
-// Cause      An element that crosses from L2 serves 32 products instead of the 4 or 8 of step 02.
+// Cause      An element read from L2 serves 32 products instead of the 4 or 8 of step 02.
 // Predicted  L2 delivers 64 rows of 16 KB for 1024 outputs: 17 GB, not 103. But a product still
 //            reads 2 words of shared memory, the same path as L1: 16.4 ms, 8.4 TFLOPS at most, as
 //            before. So 1.2 to 1.7 times step 02: the tile saves traffic, not instructions.

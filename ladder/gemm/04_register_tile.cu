@@ -1,10 +1,11 @@
-// 64 outputs a thread: what is read from shared memory serves eight products.
+// 64 outputs per thread: a value read from shared memory serves eight products.
 // SPDX-License-Identifier: MIT
 //
 // Changed    A block computes 128 x 128 outputs, a thread 8 x 8 of them in registers. Tiles lie
 //            with k as rows, so that the threads' columns are neighbours.
-// Cause      For each k a thread reads 8 + 8 words and makes 64 products of them: a quarter of a
-//            word each, where step 03 read two. The multiply-adds become the larger part.
+// Cause      For each k a thread reads 8 + 8 words and computes 64 products from them: a quarter of
+//            a word per product, where step 03 read two. Multiply-adds become the larger part of
+//            all instructions.
 // Predicted  64 FFMA and 16 LDS of a warp take 80 issue slots, so at most 80 % of 66.9 TFLOPS, if
 //            loads from L2 and the two barriers of every 8 k were free. They are not, and only a
 //            second block on the SM hides them: 30 to 40 TFLOPS, five times step 03.

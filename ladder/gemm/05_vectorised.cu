@@ -1,12 +1,12 @@
-// 16 bytes an access: loads from global and from shared memory, and the stores.
+// 16 bytes per access: loads from global and from shared memory, and stores.
 // SPDX-License-Identifier: MIT
 //
 // Changed    f32_tile.cuh: a thread's 8 x 8 outputs are four squares of 4 x 4, so that one LDS.128
 //            brings four of its words; tiles come from global memory by LDG.128, 16 deep in k.
-// Cause      A quarter of the load instructions, and half of the barriers: the issue slots that
-//            step 04 spent on them go to multiply-adds.
-// Predicted  For each k 64 FFMA and 4 LDS take 68 slots, where 80 were needed: at most 94 % of 66.9
-//            TFLOPS. The wait for global memory before each tile stays: 40 to 48 TFLOPS.
+// Cause      A quarter of the load instructions and half of the barriers: the issue slots that step
+//            04 spent on them are free for multiply-adds.
+// Predicted  For each k 64 FFMA and 4 LDS take 68 slots, where step 04 needed 80: at most 94 % of
+//            66.9 TFLOPS. The wait for global memory before each tile remains: 40 to 48 TFLOPS.
 // Measured   3390 us, 40.54 TFLOPS, 79.7 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   smsp__inst_executed_pipe_lsu.sum
 // Profiled   176.3 M; step 04: 604.5 M

@@ -3,8 +3,8 @@
 //
 // Changed    bf16 operands with f32 sums. A warp multiplies 16 x 16 x 16 at a time; the block is 4
 //            warps of 64 x 64 outputs, and the tiles lie in shared memory as rows of 64 elements.
-// Cause      One warp instruction makes 4096 products where FFMA made 32; the tensor cores' peak is
-//            989 TFLOPS at 1.83 GHz, fifteen times that of the CUDA cores.
+// Cause      One warp instruction computes 4096 products where FFMA computed 32; the tensor cores'
+//            peak is 989 TFLOPS at 1.83 GHz, fifteen times that of the CUDA cores.
 // Predicted  A fragment's 8 rows of 16 bytes start 128 bytes apart, in the same four banks: 8
 //            clocks instead of 1. For 16 of k a block reads 4 x 4 KB, 128 clocks, so 1024 with
 //            conflicts, for 128 x 128 x 16 products: 512 flops a clock and SM, 134 TFLOPS at most.

@@ -1,15 +1,16 @@
 // mma.sync by hand: ldmatrix from a swizzled tile, without bank conflicts.
 // SPDX-License-Identifier: MIT
 //
-// Changed    mma_tile.cuh: chunks of 16 bytes lie where the row number, xored in, puts them;
-//            fragments come by ldmatrix, and as their layout is known, sums are rounded and stored
-//            in place.
-// Cause      The 8 rows of a fragment's column of 16 bytes then fall into 8 different sets of
-//            banks: the 8 clocks of step 07 become 1. No padding, no detour of the sums.
-// Predicted  For 16 of k a block reads 128 clocks' worth and its mma.sync take 128 clocks at peak,
-//            about 200 at the two thirds of it that mma.sync reaches on Hopper. But tiles still
-//            come in between two barriers, and two blocks an SM hide half of that: 250 to 350
-//            TFLOPS.
+// Changed    mma_tile.cuh: the position of a 16-byte chunk in its row is xored with the row number;
+//            fragments are loaded by ldmatrix. Their layout is known, so sums are rounded and
+//            stored directly from registers.
+// Cause      The same 16-byte column of 8 rows then lies in 8 different groups of banks: the 8
+//            clocks of step 07 become 1. No padding is needed, and sums do not pass through shared
+//            memory.
+// Predicted  For 16 of k a block reads 128 clocks' worth of shared memory, and its mma.sync take
+//            128 clocks at peak, about 200 at the two thirds of it that mma.sync reaches on Hopper.
+//            But tiles are still loaded between two barriers, and two blocks per SM hide half of
+//            that: 250 to 350 TFLOPS.
 // Measured   681.5 us, 201.70 TFLOPS, 30.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   l1tex__data_bank_conflicts_pipe_lsu.sum
 // Profiled   1.7 M; step 07: 237.1 M

@@ -1,13 +1,13 @@
 // cp.async fills a ring of three stages while the tensor cores work on the oldest.
 // SPDX-License-Identifier: MIT
 //
-// Changed    Tiles travel from global to shared memory without passing registers, two stages ahead;
-//            one barrier a tile is left, and it is seldom waited at.
+// Changed    Tiles go from global to shared memory without passing through registers, two stages
+//            ahead; one barrier per tile remains, and threads seldom wait at it.
 // Cause      Step 08 left the tensor cores idle from the issue of a tile's loads until its last
-//            byte had come. Here that latency lies behind two tiles of products.
-// Predicted  A tile is 4 x 128 clocks of ldmatrix beside 4 x 200 of mma.sync, on two blocks in
-//            turn: the tensor pipe is the limit, at two thirds of 989: 500 to 600 TFLOPS. Beyond
-//            that the instruction itself must change.
+//            byte arrived. Here that latency is hidden behind two tiles of products.
+// Predicted  A tile is 4 x 128 clocks of ldmatrix beside 4 x 200 of mma.sync, in two blocks that
+//            alternate: the tensor pipe is the limit, at two thirds of 989: 500 to 600 TFLOPS. To
+//            go beyond that, the instruction itself must change.
 // Measured   389.4 us, 352.90 TFLOPS, 53.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   67.8 %; step 08: 32.7 %

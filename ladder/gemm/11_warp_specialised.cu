@@ -3,13 +3,14 @@
 //
 // Changed    A producer runs up to four stages ahead of two consumer warpgroups, which share a tile
 //            of 128 x 256; the producer's registers go to the consumers, 128 sums a thread.
-// Cause      In step 10 nobody fetched while the block multiplied. Here the loop of a consumer is a
+// Cause      In step 10 nothing was loaded while the block multiplied. Here a consumer's loop is a
 //            wait, four wgmma and an arrival, and while one warpgroup waits the other multiplies.
-//            The larger tile reads 48 KB for 2.1 M products, three quarters of what two of 128 x
-//            128 would.
-// Predicted  A stage is 1024 clocks of products for 48 KB, 48 bytes per clock and SM where L2 gives
-//            at most 64. 512 tiles on 132 SMs are 3.88 waves, 97 %; filling and emptying the ring
-//            and storing the sums idle the tensor cores 5 us of each 40: 600 to 650 TFLOPS.
+//            The larger tile reads 48 KB for 2.1 M products, three quarters of what two tiles of
+//            128 x 128 would.
+// Predicted  A stage is 1024 clocks of products for 48 KB: 48 bytes per clock and SM, where L2
+//            delivers at most 64. 512 tiles on 132 SMs are 3.88 waves, 97 %. Filling and draining
+//            the ring and storing the sums leave the tensor cores idle for 5 us of every 40: 600 to
+//            650 TFLOPS.
 // Measured   230.5 us, 596.20 TFLOPS, 90.6 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   81.7 %; step 10: 46.1 %

@@ -4,12 +4,13 @@
 // Changed    The grid is as many blocks as SMs, and each takes every 132nd tile in an order that
 //            keeps concurrent tiles in a square. Sums leave through shared memory and one TMA
 //            store.
-// Cause      The ring does not run dry between two tiles: while the consumers round and store, the
-//            producer fills the stages again. The store itself is 128 bytes per row, not 16, and
-//            nobody waits for it. The square reads 33 MB for a wave of tiles where rows read 42.
-// Predicted  Of step 11's 5 us between tiles of 35 us, launch, first loads and scattered stores go,
-//            and rounding into shared memory stays, about 1 us: some 10 % more, 660 to 700 TFLOPS.
-//            Three stages are left beside the staging, still 2000 clocks ahead.
+// Cause      The ring does not run empty between two tiles: while the consumers round and store,
+//            the producer fills the stages again. The store itself is 128 bytes per row instead of
+//            16, and nobody waits for it. A square of tiles reads 33 MB per wave where rows of
+//            tiles read 42.
+// Predicted  Step 11 spends 5 us between tiles of 35 us. Launch, first loads and scattered stores
+//            disappear; rounding into shared memory remains, about 1 us: some 10 % more, 660 to 700
+//            TFLOPS. The staging buffer leaves room for three stages, still 2000 clocks ahead.
 // Measured   203.2 us, 676.50 TFLOPS, 102.8 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active
 // Profiled   94.8 %; step 11: 81.7 %

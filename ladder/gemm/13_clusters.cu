@@ -1,13 +1,14 @@
 // Two SMs as a cluster: each fetches half of the shared operand and multicasts it to both.
 // SPDX-License-Identifier: MIT
 //
-// Changed    Blocks come in pairs, one tile above the other, so they want the same 256 rows of b.
-//            Each loads 128 of them into both; a stage is free when the consumers of both left it.
+// Changed    Blocks come in pairs, one tile above the other, so both need the same 256 rows of b.
+//            Each loads 128 of them into both; a stage is free when the consumers of both blocks
+//            have left it.
 // Cause      Of 48 KB a stage, 32 were the same in both SMs. Now an SM asks L2 for 32 KB: its own
 //            tile of a and its half of b.
-// Predicted  At 700 TFLOPS step 12 drew 512 * 64 stages of 48 KB in 196 us, 8.2 TB/s, more than L2
-//            likes to give. A third less leaves 5.5 TB/s and less power for moving data, which the
-//            clock gets: 5 to 8 % more, 720 to 760 TFLOPS.
+// Predicted  At 700 TFLOPS step 12 read 512 * 64 stages of 48 KB in 196 us, 8.2 TB/s, close to the
+//            limit of L2. A third less is 5.5 TB/s and saves power for a higher clock: 5 to 8 %
+//            more, 720 to 760 TFLOPS.
 // Measured   210.7 us, 652.20 TFLOPS, 99.1 % of cuBLAS (NVIDIA H200, 4096 cubed)
 // Shown by   lts__t_sectors_op_read.sum
 // Profiled   1.12 GB; step 12: 1.00 GB

@@ -75,7 +75,8 @@ struct MmaTile {
     }
   }
 
-  // `d` is [rows, n] at the tile's first element. Two columns a store: 16 bytes of a row a quad.
+  // `d` is [rows, n] at the tile's first element. Two columns per store, so that a quad of lanes
+  // writes 16 bytes of a row.
   __device__ static void store(const Sums& sums, Bf16* d, int n) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     TESSERA_UNROLL

@@ -63,9 +63,9 @@ struct Step {
   }
 };
 
-// In the order of the lesson.
+// In order.
 std::span<const Step> steps();
-// Throws, listing the names, where there is none.
+// Throws, listing the names, if there is no such step.
 const Step& find_step(std::string_view name);
 // Why the step cannot run on this GPU in this build; empty where it can.
 std::string missing(const Step& step);

@@ -23,6 +23,7 @@ from ._elementwise import (
     relu,
     rms_norm,
     rope,
+    scale,
     silu,
     silu_mul,
     softmax,
@@ -43,6 +44,7 @@ from ._library import (
 from ._library import commit as __commit__
 from ._library import path as library_path
 from ._library import version as __version__
+from ._sampling import sample, token_logprobs, top_logprobs
 
 __all__ = [
     "__commit__",
@@ -81,10 +83,14 @@ __all__ = [
     "rms_norm",
     "rope",
     "rows",
+    "sample",
+    "scale",
     "silu",
     "silu_mul",
     "softmax",
     "supports",
+    "token_logprobs",
+    "top_logprobs",
     "transpose",
     "using",
 ]

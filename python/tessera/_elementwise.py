@@ -22,6 +22,7 @@ _quantize_fixed = make_op("quantize", reads="scale zero_point")
 _dequantize = make_op("dequantize")
 _reduce = make_op("reduce")
 _argmax = make_op("argmax")
+_scale = make_op("scale")
 
 
 def _outputs(op, x, dtype, out, static_scale, token_scale):
@@ -187,6 +188,17 @@ def softmax(x, *, scale=1.0, mask=None, out=None):
     if out is None:
         out = empty_like("softmax", x)
     _softmax((x, mask, out), as_float(scale))
+    return out
+
+
+def scale(x, scale=1.0, *, softcap=None, residual=None, out=None):
+    """y + residual, where y = scale * x, or softcap * tanh(scale * x / softcap) with a softcap.
+
+    All tensors are contiguous, with the shape and dtype of x; out may be x or residual.
+    """
+    if out is None:
+        out = empty_like("scale", x)
+    _scale((x, out, residual), as_float(scale), as_float(softcap or 0.0))
     return out
 
 

@@ -180,6 +180,11 @@ OPERATIONS = {
         "a values meta out",
         written="out",
     ),
+    "scale": Operation(
+        "x out residual",
+        written="out",
+        scalars=[Scalar("scale", c_float, "float"), Scalar("softcap", c_float, "float")],
+    ),
     "attention_prefill": Operation(
         "q k v out lse intervals sinks alibi_slopes q_starts kv_starts kv_lens k_page_table "
         "v_page_table q_scale k_scale v_scale",
@@ -248,5 +253,16 @@ OPERATIONS = {
         scalars=[
             Scalar("k_format", c_int32, "str", DTYPES), Scalar("v_format", c_int32, "str", DTYPES),
         ],
+    ),
+    "sample": Operation(
+        "logits tokens temperature top_k typical_p top_p min_p seeds sequences positions "
+        "bias_starts bias_tokens bias_values slots seen_tokens seen_counts num_seen repetition "
+        "presence frequency",
+        written="tokens seen_tokens seen_counts num_seen",
+        struct="TesseraSampleArgs",
+    ),
+    "token_logprobs": Operation(
+        "logits tokens logprobs top_tokens top_logprobs",
+        written="logprobs top_tokens top_logprobs",
     ),
 }

@@ -10,10 +10,12 @@
 #include <string_view>
 #include <utility>
 
-#include "c_api/dlpack.h"
 #include "core/text.h"
 #include "tessera/c.h"
+#include "tessera/core/context.h"
+#include "tessera/core/dtype.h"
 #include "tessera/core/error.h"
+#include "tessera/core/tensor.h"
 
 namespace tessera::c_api {
 
@@ -45,18 +47,26 @@ void check_struct_size(const Struct* given, std::string_view what, std::string_v
       concat(type, ".struct_size is ", given->struct_size, "; set it to sizeof, ", sizeof(Struct)));
 }
 
-inline void read(TensorView& to, const DLTensor* tensor, ArgName name,
-                 int32_t format = TESSERA_DTYPE_AUTO) {
-  read_view(to, tensor, name, format);
-}
+// An argument in messages: "rms_norm: weight".
+struct ArgName {
+  std::string_view op;
+  std::string_view arg;
+};
+
+// Makes `to` the view of a DLPack tensor; NULL is refused. A `format` other than AUTO reinterprets
+// bytes as FP8 or packed i4, or confirms the tensor's own dtype. (dlpack.cpp)
+void read(TensorView& to, const DLTensor* tensor, ArgName name,
+          int32_t format = TESSERA_DTYPE_AUTO);
 
 // An absent tensor is an empty view or, where the C++ argument is a std::optional, none.
 inline void read_optional(TensorView& to, const DLTensor* tensor, ArgName name) {
-  if (tensor != nullptr) read_view(to, tensor, name, TESSERA_DTYPE_AUTO);
+  if (tensor != nullptr) read(to, tensor, name);
 }
 inline void read_optional(std::optional<TensorView>& to, const DLTensor* tensor, ArgName name) {
-  if (tensor != nullptr) read_view(to.emplace(), tensor, name, TESSERA_DTYPE_AUTO);
+  if (tensor != nullptr) read(to.emplace(), tensor, name);
 }
+
+TesseraDType to_c(DType dtype);
 
 // Whether tensors that belong together are given; refuses some without the others.
 inline bool are_given(std::string_view op,
@@ -108,6 +118,13 @@ inline int64_t to_bound(int64_t value, int32_t bit, std::string_view what) {
   }
   return value;
 }
+
+// The context of a call, and whether it only asks if the call would be served.
+struct CallContext {
+  Context ctx;
+  bool check_only = false;
+};
+CallContext to_call_context(const TesseraContext* ctx);
 
 // Runs the operation or, for check_only, throws NotSupported if it would be refused.
 template <class Args>

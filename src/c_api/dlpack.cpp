@@ -1,18 +1,20 @@
 // DLPack tensors as TensorViews, and TesseraContext as Context.
 // SPDX-License-Identifier: MIT
-#include "c_api/dlpack.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <optional>
 #include <string>
 
-#include "core/text.h"
-#include "tessera/core/error.h"
+#include "c_api/call.h"
 
 namespace tessera::c_api {
 namespace {
+
+// Type codes of the DLPack standard that headers older than 1.1 do not name.
+constexpr int kDlpackBool = 6;
+constexpr int kDlpackE4m3 = 10;  // float8_e4m3fn
+constexpr int kDlpackE5m2 = 12;  // float8_e5m2
 
 constexpr DType kDTypeOf[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::e5m2,
                               DType::i8,  DType::u8,  DType::i4,   DType::i32,  DType::i64};
@@ -154,7 +156,7 @@ void copy_shape(const DLTensor& tensor, TensorView& view, ArgName name) {
 
 }  // namespace
 
-void read_view(TensorView& view, const DLTensor* tensor, ArgName name, int32_t format) {
+void read(TensorView& view, const DLTensor* tensor, ArgName name, int32_t format) {
   if (tensor == nullptr) refuse(name, "is NULL; this tensor is not optional");
   const std::optional<DType> dtype = dtype_of_dlpack(tensor->dtype);
   if (!dtype || tensor->dtype.lanes != 1) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "c_api/call.h"
-#include "c_api/dlpack.h"
 #include "core/build_info.h"
 #include "core/text.h"
 #include "ops/registry.h"

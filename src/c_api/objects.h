@@ -26,7 +26,21 @@ std::span<const ObjectEntry> ops_on_objects();
 std::span<const ObjectEntry> attention_on_objects();
 
 // Refuses a reader or a sequence that is NULL where the functions below would call or read it.
-void check_reader(const TesseraObjects* how, const void* sequence);
+inline void check_reader(const TesseraObjects* how, const void* sequence) {
+  check_struct_size(how, "on_objects: how", "TesseraObjects");
+  if (sequence == nullptr) fail("on_objects: sequence is NULL");
+  const std::pair<const char*, bool> functions[] = {
+      {"size", how->size != nullptr},
+      {"item", how->item != nullptr},
+      {"clear_error", how->clear_error != nullptr},
+      {"unlock", how->unlock != nullptr},
+      {"lock", how->lock != nullptr},
+      {"tensor_from_object and capsule_pointer",
+       how->tensor_from_object != nullptr || how->capsule_pointer != nullptr}};
+  for (const auto& [name, is_there] : functions) {
+    if (!is_there) fail(concat("TesseraObjects.", name, " is NULL; a reader needs it"));
+  }
+}
 
 inline bool read_object(const TesseraObjects& how, void* object, DLTensor& tensor) {
   if (how.tensor_from_object != nullptr) return how.tensor_from_object(object, &tensor) == 0;

@@ -164,6 +164,11 @@ OPS = [
               doc="The inverse of prune_2_4; on the CPU.", is_step=True),
     Operation("gemm_2_4", "Gemm24Args", "sparse.h",
               (tensor("a"), tensor("values"), tensor("meta"), out()), doc="On any device."),
+    Operation(
+        "scale", "ScaleArgs", "scale.h", (
+            tensor("x"), out(note="may be x or residual"), optional("residual"),
+            number("scale"), number("softcap", "0: none")),
+        doc="out = scale * x, softly capped, plus residual."),
 ]
 
 PAGES = "TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes"
@@ -271,4 +276,18 @@ ATTENTION = [
             tensor("sources"), tensor("targets"), optional_inout("k_scales"),
             optional_inout("v_scales"),
             format_of("k_format", "of k_pages"), format_of("v_format", "of v_pages"))),
+    Operation(
+        "sample", "SampleArgs", "sample.h", (
+            tensor("logits"), out("tokens"), optional("temperature"), optional("top_k"),
+            optional("typical_p"), optional("top_p"), optional("min_p"), optional("seeds"),
+            optional("sequences"), optional("positions"), optional("bias_starts"),
+            optional("bias_tokens"), optional("bias_values"), optional("slots"),
+            optional_inout("seen_tokens"), optional_inout("seen_counts"),
+            optional_inout("num_seen"), optional("repetition"), optional("presence"),
+            optional("frequency")),
+        doc="One token per row of logits.", struct="TesseraSampleArgs"),
+    Operation(
+        "token_logprobs", "TokenLogprobsArgs", "sample.h", (
+            tensor("logits"), tensor("tokens"), out("logprobs"), optional_out("top_tokens"),
+            optional_out("top_logprobs"))),
 ]

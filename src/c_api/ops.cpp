@@ -15,6 +15,7 @@
 #include "tessera/ops/quantize.h"
 #include "tessera/ops/reduce.h"
 #include "tessera/ops/rope.h"
+#include "tessera/ops/scale.h"
 #include "tessera/ops/softmax.h"
 #include "tessera/ops/sparse.h"
 
@@ -54,7 +55,7 @@ TesseraStatus tessera_rms_norm(
     read_optional(args.static_scale, static_scale, {"rms_norm", "static_scale"});
     read_optional(args.token_scale, token_scale, {"rms_norm", "token_scale"});
     args.eps = eps;
-    call("rms_norm", &rms_norm, args, ctx);
+    call("rms_norm", &tessera::rms_norm, args, ctx);
   });
 }
 
@@ -79,7 +80,7 @@ TesseraStatus tessera_layer_norm(
     read_optional(args.static_scale, static_scale, {"layer_norm", "static_scale"});
     read_optional(args.token_scale, token_scale, {"layer_norm", "token_scale"});
     args.eps = eps;
-    call("layer_norm", &layer_norm, args, ctx);
+    call("layer_norm", &tessera::layer_norm, args, ctx);
   });
 }
 
@@ -97,7 +98,7 @@ TesseraStatus tessera_rope(
     read(args.positions, positions, {"rope", "positions"});
     read(args.table, table, {"rope", "table"});
     args.style = to_enum(style, RopeStyle::interleaved, "rope: style");
-    call("rope", &rope, args, ctx);
+    call("rope", &tessera::rope, args, ctx);
   });
 }
 
@@ -113,7 +114,7 @@ TesseraStatus tessera_activation(
     read_optional(args.up, up, {"activation", "up"});
     read(args.out, out, {"activation", "out"});
     args.kind = to_enum(kind, Activation::gelu_tanh, "activation: kind");
-    call("activation", &activation, args, ctx);
+    call("activation", &tessera::activation, args, ctx);
   });
 }
 
@@ -129,7 +130,7 @@ TesseraStatus tessera_softmax(
     read_optional(args.mask, mask, {"softmax", "mask"});
     read(args.out, out, {"softmax", "out"});
     args.scale = scale;
-    call("softmax", &softmax, args, ctx);
+    call("softmax", &tessera::softmax, args, ctx);
   });
 }
 
@@ -143,7 +144,7 @@ TesseraStatus tessera_embedding(
     read(args.table, table, {"embedding", "table"});
     read(args.ids, ids, {"embedding", "ids"});
     read(args.out, out, {"embedding", "out"});
-    call("embedding", &embedding, args, ctx);
+    call("embedding", &tessera::embedding, args, ctx);
   });
 }
 
@@ -155,7 +156,7 @@ TesseraStatus tessera_copy(
     CopyArgs args;
     read(args.x, x, {"copy", "x"});
     read(args.out, out, {"copy", "out"});
-    call("copy", &copy, args, ctx);
+    call("copy", &tessera::copy, args, ctx);
   });
 }
 
@@ -174,7 +175,7 @@ TesseraStatus tessera_quantize(
     read(args.scale, scale, {"quantize", "scale"});
     read_optional(args.zero_point, zero_point, {"quantize", "zero_point"});
     args.mode = to_enum(mode, ScaleMode::fixed, "quantize: mode");
-    call("quantize", &quantize, args, ctx);
+    call("quantize", &tessera::quantize, args, ctx);
   });
 }
 
@@ -191,7 +192,7 @@ TesseraStatus tessera_dequantize(
     read(args.scale, scale, {"dequantize", "scale"});
     read_optional(args.zero_point, zero_point, {"dequantize", "zero_point"});
     read(args.out, out, {"dequantize", "out"});
-    call("dequantize", &dequantize, args, ctx);
+    call("dequantize", &tessera::dequantize, args, ctx);
   });
 }
 
@@ -205,7 +206,7 @@ TesseraStatus tessera_reduce(
     read(args.x, x, {"reduce", "x"});
     read(args.out, out, {"reduce", "out"});
     args.kind = to_enum(kind, Reduction::absmax, "reduce: kind");
-    call("reduce", &reduce, args, ctx);
+    call("reduce", &tessera::reduce, args, ctx);
   });
 }
 
@@ -217,7 +218,7 @@ TesseraStatus tessera_argmax(
     ArgmaxArgs args;
     read(args.x, x, {"argmax", "x"});
     read(args.out, out, {"argmax", "out"});
-    call("argmax", &argmax, args, ctx);
+    call("argmax", &tessera::argmax, args, ctx);
   });
 }
 
@@ -248,7 +249,7 @@ TesseraStatus tessera_gemm(
     read_optional(args.b.scale, b_scale, {"gemm", "b_scale"});
     read_optional(args.out_scale, out_scale, {"gemm", "out_scale"});
     args.activation = to_optional_enum(activation, Activation::gelu_tanh, "gemm: activation");
-    call("gemm", &gemm, args, ctx);
+    call("gemm", &tessera::gemm, args, ctx);
   });
 }
 
@@ -262,7 +263,7 @@ TesseraStatus tessera_pack_gate_up(
     read(args.gate.values, gate, {"pack_gate_up", "gate"});
     read(args.up.values, up, {"pack_gate_up", "up"});
     read(args.out.values, out, {"pack_gate_up", "out"});
-    call_step("pack_gate_up", &pack_gate_up, args, ctx);
+    call_step("pack_gate_up", &tessera::pack_gate_up, args, ctx);
   });
 }
 
@@ -276,7 +277,7 @@ TesseraStatus tessera_prune_2_4(
     read(args.w, w, {"prune_2_4", "w"});
     read(args.out_values, out_values, {"prune_2_4", "out_values"});
     read(args.out_meta, out_meta, {"prune_2_4", "out_meta"});
-    call_step("prune_2_4", &prune_2_4, args, ctx);
+    call_step("prune_2_4", &tessera::prune_2_4, args, ctx);
   });
 }
 
@@ -290,7 +291,7 @@ TesseraStatus tessera_expand_2_4(
     read(args.values, values, {"expand_2_4", "values"});
     read(args.meta, meta, {"expand_2_4", "meta"});
     read(args.out, out, {"expand_2_4", "out"});
-    call_step("expand_2_4", &expand_2_4, args, ctx);
+    call_step("expand_2_4", &tessera::expand_2_4, args, ctx);
   });
 }
 
@@ -306,7 +307,25 @@ TesseraStatus tessera_gemm_2_4(
     read(args.values, values, {"gemm_2_4", "values"});
     read(args.meta, meta, {"gemm_2_4", "meta"});
     read(args.out, out, {"gemm_2_4", "out"});
-    call("gemm_2_4", &gemm_2_4, args, ctx);
+    call("gemm_2_4", &tessera::gemm_2_4, args, ctx);
+  });
+}
+
+TesseraStatus tessera_scale(
+    const DLTensor* x,
+    const DLTensor* out,
+    const DLTensor* residual,
+    float scale,
+    float softcap,
+    const TesseraContext* ctx) {
+  return guarded([&] {
+    ScaleArgs args;
+    read(args.x, x, {"scale", "x"});
+    read(args.out, out, {"scale", "out"});
+    read_optional(args.residual, residual, {"scale", "residual"});
+    args.scale = scale;
+    args.softcap = softcap;
+    call("scale", &tessera::scale, args, ctx);
   });
 }
 
@@ -328,6 +347,7 @@ std::span<const ObjectEntry> tessera::c_api::ops_on_objects() {
     entry<tessera_prune_2_4, 3>("prune_2_4"),
     entry<tessera_expand_2_4, 3>("expand_2_4"),
     entry<tessera_gemm_2_4, 4>("gemm_2_4"),
+    entry<tessera_scale, 3, float, float>("scale"),
   };
   return kEntries;
 }

@@ -14,7 +14,6 @@
 #include "core/text.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_buffer.h"
-#include "tessera/core/own_stream.h"
 
 namespace tessera {
 namespace {
@@ -102,22 +101,6 @@ void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stre
 
 void synchronize(Device device, Stream stream) {
   if (!device.is_cpu()) backend::synchronize(device, stream);
-}
-
-OwnStream::OwnStream(Device device)
-    : device_(device), stream_(device.is_cpu() ? nullptr : backend::create_stream(device)) {}
-
-OwnStream::OwnStream(OwnStream&& other) noexcept
-    : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
-
-OwnStream& OwnStream::operator=(OwnStream&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(stream_, other.stream_);
-  return *this;
-}
-
-OwnStream::~OwnStream() {
-  if (stream_ != nullptr) backend::destroy_stream(device_, stream_);
 }
 
 HostBuffer::HostBuffer(Device device, size_t num_bytes) : device_(device), size_bytes_(num_bytes) {

@@ -244,19 +244,6 @@ void synchronize(Device device, Stream stream) {
   cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
-Stream create_stream(Device device) {
-  const DeviceGuard guard(device);
-  cudaStream_t stream = nullptr;
-  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  return stream;
-}
-
-// Waits, so that memory which the stream's work uses may be freed afterwards.
-void destroy_stream(Device, Stream stream) noexcept {
-  if (cudaStreamSynchronize(stream) != cudaSuccess) cudaGetLastError();
-  if (cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
-}
-
 void* allocate_pinned(size_t num_bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, num_bytes, cudaHostAllocPortable);

@@ -52,10 +52,20 @@ void copy_bytes(void*, Device to_device, const void*, Device from_device, size_t
 }
 void fill_bytes(void*, Device device, uint8_t, size_t, Stream) { refuse("fill_bytes", device); }
 void synchronize(Device device, Stream) { refuse("synchronize", device); }
-Stream create_stream(Device device) { refuse("OwnStream", device); }
-void destroy_stream(Device, Stream) noexcept {}
 void* allocate_pinned(size_t) { refuse("allocate_pinned", cuda_device()); }
 void deallocate_pinned(void*) noexcept {}
+
+Stream create_stream(Device device) { refuse("create_stream", device); }
+void destroy_stream(Device, Stream) noexcept {}
+void* create_event(Device device) { refuse("create_event", device); }
+void destroy_event(Device, void*) noexcept {}
+void record_event(Device device, void*, Stream) { refuse("record_event", device); }
+void wait_for_event(Device device, void*) { refuse("wait_for_event", device); }
+void begin_capture(Device device, Stream) { refuse("begin_capture", device); }
+void drop_capture(Device, Stream) noexcept {}
+void* end_capture(Device device, Stream) { refuse("end_capture", device); }
+void launch_graph(Device device, void*, Stream) { refuse("launch_graph", device); }
+void destroy_graph(Device, void*) noexcept {}
 
 }  // namespace backend
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/text.h"
+#include "engine/sampling/sample.h"
 #include "engine/validate.h"
 #include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
@@ -82,27 +83,54 @@ void EngineImpl::enter(StepStage stage) {
   if (stage_hook_) stage_hook_(stage);
 }
 
-void EngineImpl::run_step() {
+// Plans the next step and hands it to the device. False if there is nothing to run.
+bool EngineImpl::launch_step() {
   enter(StepStage::plan);
-  requests_.end_cancelled_and_late(options_.now);  // first: it frees their pages
   const Plan plan = scheduler_.plan();
 
   enter(StepStage::assemble);
-  std::span<const float> logits;
-  if (scheduler_.assemble(plan, step_, rows_)) {
-    ++num_steps_;
-    watchdog_.set_batch(std::ssize(rows_), std::ssize(step_.batch.tokens));
-    enter(StepStage::forward);
-    runner_->launch(step_);
-    logits = runner_->wait();
-  }
+  std::vector<BatchRow>& rows = rows_of(num_launched_);
+  if (!scheduler_.assemble(plan, step_, rows)) return false;
+  sampler_.describe(rows, step_.sampling);
+  watchdog_.set_batch(std::ssize(rows), std::ssize(step_.batch.tokens));
+
+  enter(StepStage::forward);
+  runner_->launch(step_);
+  ++num_launched_;
+  return true;
+}
+
+// Takes in the results of the oldest step in progress.
+void EngineImpl::commit_step() {
+  enter(StepStage::wait);
+  const model::SampledStep sampled = runner_->wait();
 
   enter(StepStage::sample);
-  const std::span<RowResult> results = sampler_.sample(rows_, logits);
+  const std::vector<BatchRow>& rows = rows_of(num_committed_);
+  const std::span<RowResult> results = sampler_.read(rows, sampled);
+  runner_->release();
 
   enter(StepStage::commit);
-  requests_.commit(rows_, results);
+  ++num_committed_;
+  requests_.commit(rows, results);
   runner_->copy_tails(scheduler_.take_tail_copies());
+}
+
+// Whether the next step can be planned without the results of the one in progress.
+bool EngineImpl::may_run_ahead() const {
+  if (!*options_.runs_ahead) return false;
+  const auto& rows = rows_[static_cast<size_t>((num_launched_ - 1) % Runner::kDepth)];
+  return std::ranges::none_of(rows, [](const BatchRow& row) {
+    return row.num_draws > 1 || row.num_scores > 0 || row.sequence->beams.has_value();
+  });
+}
+
+void EngineImpl::run_step() {
+  enter(StepStage::plan);
+  requests_.end_cancelled_and_late(options_.now);  // first: it frees their pages
+  if (num_launched_ == num_committed_ && !launch_step()) return;
+  if (may_run_ahead()) launch_step();
+  commit_step();
 }
 
 std::vector<SequenceOutput> EngineImpl::step() {
@@ -113,7 +141,7 @@ std::vector<SequenceOutput> EngineImpl::step() {
   const EndOfWatch end{*this};
   if (is_dead_) {  // memory may have run out before all requests were ended
     requests_.fail_all(death_);
-    return take_outputs();
+    return requests_.take_outputs();
   }
   try {
     run_step();
@@ -124,38 +152,39 @@ std::vector<SequenceOutput> EngineImpl::step() {
   } catch (const std::exception& error) {
     fail_step(error.what(), Failure::error);
   }
-  return take_outputs();
-}
-
-std::vector<SequenceOutput> EngineImpl::take_outputs() {
-  rows_.clear();  // they refer to sequences that are about to be freed
   return requests_.take_outputs();
 }
 
-// In the stages forward and sample, queues and pages do not change and only pages of the batch are
-// written: after its requests have ended the engine can go on. In the other stages the failure may
-// have come between two changes that belong together, so the engine is dead. It counts as dead
-// while this function runs, because this function may run out of memory as well.
+// In the stages forward, wait and sample, queues and pages do not change and only pages of the
+// batch are written: after its requests have ended the engine can go on. In the other stages the
+// failure may have come between two changes that belong together, so the engine is dead. It counts
+// as dead while this function runs, because this function may run out of memory as well.
+//
+// A step that is being launched fails without the one before it, whose results are taken in first.
 void EngineImpl::fail_step(std::string_view why, Failure failure) {
-  const bool has_sound_pages = stage_ == StepStage::forward || stage_ == StepStage::sample;
+  const StepStage stage = stage_;
+  const bool is_launched = stage == StepStage::wait || stage == StepStage::sample;
+  const bool has_sound_pages = stage == StepStage::forward || is_launched;
   if (!has_sound_pages) scheduler_.abandon_pages();
   is_dead_ = true;
   death_ = why;
   if (failure == Failure::device_fault || !has_sound_pages) return requests_.fail_all(death_);
   try {
     runner_->drain();  // kernels may still read what the next step writes
+    while (!is_launched && num_committed_ < num_launched_) commit_step();
   } catch (const DeviceFault& fault) {
     death_ = fault.what();
     return requests_.fail_all(death_);
   }
-  requests_.fail(rows_, death_);
+  if (is_launched) runner_->release();
+  requests_.fail(rows_of(is_launched ? num_committed_++ : num_launched_), death_);
   is_dead_ = false;
 }
 
 EngineMetrics EngineImpl::metrics() const {
   EngineMetrics metrics;
   metrics.is_dead = is_dead_;
-  metrics.num_steps = num_steps_;
+  metrics.num_steps = num_launched_;
   scheduler_.add_metrics(metrics);
   requests_.add_metrics(metrics);
   runner_->add_metrics(metrics);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,13 +23,19 @@ namespace tessera::engine {
 
 // A step goes once through the parts below:
 //
-//   Scheduler::plan      which sequences compute how many tokens
-//   Scheduler::assemble  pages taken, the batch built
-//   Runner               the batch on the device: logits
-//   Sampler              logits: tokens
-//   RequestTable::commit tokens and text appended; finished sequences end
+//   Scheduler::plan       which sequences compute how many tokens
+//   Scheduler::assemble   pages taken, the batch built
+//   Sampler::describe     how tokens are drawn
+//   Runner::launch        all of it to the device: forward pass and draws
+//   Runner::wait          the drawn tokens
+//   Sampler::read         tokens and log-probabilities of each row
+//   RequestTable::commit  tokens and text appended; finished sequences end
 //
-// While the runner and the sampler work, queues and pages do not change.
+// If the engine runs ahead, a call of step() launches step n + 1 before it waits for step n, which
+// the call before launched. The tokens that n draws reach n + 1 on the device; the host needs only
+// their number. A sequence that step n turns out to end has a row in n + 1 that nobody reads.
+// Steps that need a decision of the host in between (beams, the first tokens of siblings, scores of
+// a prompt) are waited for before the next is planned.
 class EngineImpl final : public Engine {
  public:
   // `options` have their defaults filled in.
@@ -54,9 +61,14 @@ class EngineImpl final : public Engine {
 
   void enter(StepStage stage);
   void run_step();
+  bool launch_step();
+  void commit_step();
+  bool may_run_ahead() const;
   void fail_step(std::string_view why, Failure failure);
-  std::vector<SequenceOutput> take_outputs();
   uint64_t draw_seed();
+  std::vector<BatchRow>& rows_of(int64_t step) {
+    return rows_[static_cast<size_t>(step % Runner::kDepth)];
+  }
 
   EngineOptions options_;
   std::optional<Tokenizer> tokenizer_;
@@ -66,11 +78,12 @@ class EngineImpl final : public Engine {
   RequestTable requests_;
   uint64_t seed_key_;
   uint64_t num_seeds_ = 0;
-  int64_t num_steps_ = 0;
 
-  // The step in progress. Members so that their memory is reused from step to step.
+  // Steps in progress: rows_[n % 2] for step number n, of which num_committed_ up to num_launched_
+  // have been launched. Members so that their memory is reused from step to step.
   StepInput step_;
-  std::vector<BatchRow> rows_;
+  std::array<std::vector<BatchRow>, Runner::kDepth> rows_;
+  int64_t num_launched_ = 0, num_committed_ = 0;
 
   StepStage stage_ = StepStage::idle;
   std::function<void(StepStage)> stage_hook_;

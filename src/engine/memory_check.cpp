@@ -135,16 +135,18 @@ int64_t kernel_scratch_bytes(const model::ModelConfig& config, const EngineOptio
 MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& options) {
   const model::BatchLimits limits = limits_of(options);
   const int64_t batch = model::batch_bytes(limits);
+  const int64_t sampling =
+      model::TokenSampler::device_bytes(sampler_limits_of(options, config.vocab));
   const model::ModelNeeds model = model::measure_model(
       config, {.dtype = options.dtype, .format = options.weights, .device = options.device},
       limits);
   MemoryNeeds needs;
   needs.weights = model.weights;
-  needs.activations = model.activations + batch + kernel_scratch_bytes(config, options);
+  needs.activations = model.activations + batch + sampling + kernel_scratch_bytes(config, options);
   if (options.device.is_cpu()) {
-    needs.activations += batch;  // the staging copy is in the same memory
+    needs.activations += 2 * batch;  // the staging copies are in the same memory
   } else {
-    needs.host = model.host + batch + storage_bytes(DType::f32, limits.logits * config.vocab);
+    needs.host = model.host + 2 * batch;
   }
   return needs;
 }

@@ -38,8 +38,16 @@ bool is_one_step(const PlanEntry& entry) {
          entry.num_computed >= entry.num_prompt;
 }
 
+// Its last token is being drawn.
+bool has_nothing_left(const PlanEntry& entry) {
+  return entry.num_beams == 0 && entry.num_known == entry.num_computed;
+}
+
+// A row that ends with the last known token is drawn from once for each sequence that continues.
 int64_t num_logits_of(const PlanEntry& entry, int64_t start, int64_t num_tokens) {
-  return std::max<int64_t>(0, start + num_tokens - std::max(start, entry.first_logit));
+  const int64_t end = start + num_tokens;
+  const int64_t num_extra = end == entry.num_known ? entry.num_rows - 1 : 0;
+  return std::max<int64_t>(0, end - std::max(start, entry.first_logit)) + num_extra;
 }
 
 // The longest chunk from `start` within the budget; tokens before first_logit cost no logits.
@@ -47,7 +55,11 @@ int64_t chunk_within(const PlanEntry& entry, int64_t start, const Budget& budget
   const int64_t free_tokens = std::max<int64_t>(0, entry.first_logit - start);
   // After the prompt a chunk is one token.
   const int64_t most = std::min(entry.num_known, std::max(entry.num_prompt, start + 1)) - start;
-  return std::max<int64_t>(0, std::min({most, budget.tokens, budget.logits + free_tokens}));
+  const int64_t count =
+      std::max<int64_t>(0, std::min({most, budget.tokens, budget.logits + free_tokens}));
+  // Without logits for all that continue, the last token waits.
+  const bool fits = num_logits_of(entry, start, count) <= budget.logits;
+  return fits ? count : count - 1;
 }
 
 // Tokens for each running entry, before pages are looked at.
@@ -61,7 +73,7 @@ std::vector<int64_t> share_tokens(std::span<const PlanEntry> running,
 
   for (const int64_t index : order) {
     const PlanEntry& entry = running[static_cast<size_t>(index)];
-    if (!is_one_step(entry)) continue;
+    if (!is_one_step(entry) || has_nothing_left(entry)) continue;
     const int64_t rows = std::max<int64_t>(1, entry.num_beams);
     const int64_t logits =
         entry.num_beams > 0 ? rows : num_logits_of(entry, entry.num_computed, rows);

@@ -12,7 +12,8 @@ namespace tessera::engine {
 // A running or waiting sequence as the plan sees it; or all beams of one search, which step
 // together.
 struct PlanEntry {
-  int64_t num_known = 0;  // tokens whose ids are known: prompt and generated
+  int64_t num_known = 0;  // tokens that can be computed: prompt and generated, the one being drawn
+                          // included unless it is the last
   // How many of them may be computed in chunks. The rest are computed one per step, also those that
   // a preemption made the sequence lose. By default all.
   int64_t num_prompt = std::numeric_limits<int64_t>::max();

@@ -35,9 +35,6 @@ Sequence& RequestTable::add_sequence(ActiveRequest& request, int32_t index) {
   sequence->index = index;
   sequence->arrival = request.id * kMaxOutputs + static_cast<uint64_t>(index);
   if (tokenizer_ != nullptr) sequence->text.emplace(*tokenizer_);
-  if (request.counts_tokens()) {
-    for (const int32_t token : request.request.prompt) ++sequence->counts.prompt[token];
-  }
   request.sequences.push_back(std::move(sequence));
   return *request.sequences.back();
 }
@@ -95,7 +92,6 @@ void RequestTable::commit_token(Sequence& sequence, OutputToken token) {
   ActiveRequest& active = *sequence.request;
   const int32_t id = token.token;
   sequence.tokens.push_back(id);
-  if (active.counts_tokens()) ++sequence.counts.generated[id];
   ++num_generated_tokens_;
 
   FinishReason finish = FinishReason::none;
@@ -126,15 +122,16 @@ void RequestTable::commit_row(const BatchRow& row, RowResult& result) {
   Sequence& sequence = *row.sequence;
   ActiveRequest& active = *sequence.request;
   num_prompt_tokens_ += row.is_decode() ? 0 : row.num_tokens;
-  num_replayed_tokens_ += row.is_decode() && !row.completes() ? 1 : 0;
-  sequence.num_computed = row.start + row.num_tokens;
-  scheduler_.index_prompt(sequence);
+  num_replayed_tokens_ += row.is_decode() && !row.completes ? 1 : 0;
+  const bool was_preempted = row.start_number != sequence.num_starts;
+  if (!was_preempted) scheduler_.index_prompt(sequence, row.start + row.num_tokens);
   active.prompt_logprobs.insert(active.prompt_logprobs.end(), result.prompt_logprobs.begin(),
                                 result.prompt_logprobs.end());
-  if (!row.completes()) return;
+  if (!row.completes) return;
   if (active.max_new_tokens == 0) return end_request(active, FinishReason::length);
   if (sequence.beams) return commit_beams(sequence, {&result, 1});
 
+  if (!was_preempted) --sequence.num_drawing;
   if (sequence.num_rows == 1) return commit_token(sequence, std::move(result.tokens.front()));
   fork_siblings(sequence);
   // A sequence that ends leaves active.sequences, so walk over a copy.
@@ -211,8 +208,9 @@ void RequestTable::commit(std::span<const BatchRow> rows, std::span<RowResult> r
     const std::span<RowResult> own = results.subspan(i, end - i);
     const auto broken =
         std::ranges::find_if(own, [](const RowResult& result) { return !result.error.empty(); });
-    if (!sequence.is_running) {
-      // A sibling's error ended its request earlier in this loop.
+    if (sequence.has_ended) {
+      // By a stop found after this step was launched, or by a sibling's error in this loop.
+      num_wasted_rows_ += std::ssize(own);
     } else if (broken != own.end()) {
       end_request(*sequence.request, FinishReason::error, broken->error);
     } else if (rows[i].beam >= 0) {
@@ -230,7 +228,7 @@ void RequestTable::retire(Sequence& sequence) {
   auto& siblings = sequence.request->sequences;
   const auto found = std::ranges::find_if(
       siblings, [&](const auto& sibling) { return sibling.get() == &sequence; });
-  retired_.push_back(std::move(*found));
+  ended_.sequences.push_back(std::move(*found));
   siblings.erase(found);
 }
 
@@ -258,7 +256,7 @@ void RequestTable::close_if_finished(ActiveRequest& request) {
   while (!request.sequences.empty()) retire(*request.sequences.back());
   ++num_finished_;
   const auto found = requests_.find(request.id);
-  closed_.push_back(std::move(found->second));
+  ended_.requests.push_back(std::move(found->second));
   requests_.erase(found);
 }
 
@@ -266,6 +264,7 @@ void RequestTable::fail(std::span<const BatchRow> rows, const std::string& error
   std::vector<ActiveRequest*> ending;
   for (const BatchRow& row : rows) {
     ActiveRequest* request = row.sequence->request;
+    if (row.sequence->has_ended) continue;
     if (std::ranges::find(ending, request) == ending.end()) ending.push_back(request);
   }
   for (ActiveRequest* request : ending) end_request(*request, FinishReason::error, error);
@@ -276,13 +275,13 @@ void RequestTable::fail_all(const std::string& error) {
 }
 
 std::vector<SequenceOutput> RequestTable::take_outputs() {
-  retired_.clear();
-  closed_.clear();
+  ended_before_ = std::exchange(ended_, {});
   return std::exchange(outputs_, {});
 }
 
 void RequestTable::add_metrics(EngineMetrics& metrics) const {
   metrics.num_finished = num_finished_;
+  metrics.num_wasted_rows = num_wasted_rows_;
   metrics.num_cancelled = num_cancelled_;
   metrics.num_prompt_tokens = num_prompt_tokens_;
   metrics.num_replayed_tokens = num_replayed_tokens_;

@@ -38,7 +38,8 @@ class RequestTable {
   void fail(std::span<const BatchRow> rows, const std::string& error);
   void fail_all(const std::string& error);
 
-  // The outputs since the last call. Frees sequences that ended, so no BatchRow may be used after.
+  // The outputs since the last call. Frees sequences that ended before the last call, so that a
+  // BatchRow may be used until the second call after it was made.
   std::vector<SequenceOutput> take_outputs();
   void add_metrics(EngineMetrics& metrics) const;
 
@@ -61,10 +62,14 @@ class RequestTable {
   std::map<RequestId, std::unique_ptr<ActiveRequest>> requests_;
   RequestId last_id_ = 0;
   std::vector<SequenceOutput> outputs_;
-  // Ended in this step. The step's rows may still refer to them, so they are freed at its end.
-  std::vector<std::unique_ptr<Sequence>> retired_;
-  std::vector<std::unique_ptr<ActiveRequest>> closed_;
-  int64_t num_finished_ = 0, num_cancelled_ = 0;
+  // Ended since the last call of take_outputs, and before it. Rows of steps in progress may still
+  // refer to them.
+  struct Ended {
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<std::unique_ptr<ActiveRequest>> requests;
+  };
+  Ended ended_, ended_before_;
+  int64_t num_finished_ = 0, num_cancelled_ = 0, num_wasted_rows_ = 0;
   int64_t num_prompt_tokens_ = 0, num_replayed_tokens_ = 0, num_generated_tokens_ = 0;
 };
 

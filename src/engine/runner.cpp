@@ -2,18 +2,18 @@
 // SPDX-License-Identifier: MIT
 #include "engine/runner.h"
 
+#include <algorithm>
+
 #include "engine/memory_check.h"
 #include "engine/validate.h"
+#include "tessera/core/error.h"
 #include "tessera/core/memory_use.h"
 
 namespace tessera::engine {
 namespace {
 
-// The logits of a model on the CPU are in host memory already.
-size_t host_logit_bytes(const model::Model& model) {
-  if (model.device().is_cpu()) return 0;
-  return static_cast<size_t>(model.limits().logits * model.config().vocab) * sizeof(float);
-}
+// A graph of an 8B model takes some megabytes of the device's memory.
+constexpr size_t kMostGraphs = 64;
 
 std::unique_ptr<model::Model> prepared(std::unique_ptr<model::Model> model,
                                        const model::BatchLimits& limits,
@@ -22,7 +22,7 @@ std::unique_ptr<model::Model> prepared(std::unique_ptr<model::Model> model,
   return model;
 }
 
-// The model's memory has been allocated by now; what its kernels will take is still free.
+// All else has been allocated by now; what kernels will take is still free.
 int64_t free_for_kv(const model::ModelConfig& config, const EngineOptions& options) {
   return free_memory(options.device) - kernel_scratch_bytes(config, options);
 }
@@ -31,38 +31,78 @@ int64_t free_for_kv(const model::ModelConfig& config, const EngineOptions& optio
 
 Runner::Runner(std::unique_ptr<model::Model> model, const EngineOptions& options,
                std::unique_ptr<dist::Communicator> communicator)
-    : communicator_(std::move(communicator)),
+    : stream_(options.device),
+      communicator_(std::move(communicator)),
       model_(prepared(std::move(model), limits_of(options), *communicator_)),
+      buffers_(limits_of(options), options.device),
+      sampler_(sampler_limits_of(options, config().vocab), options.device),
       kv_(config(), model_->num_kv_heads(),
           choose_kv(config(), options, free_for_kv(config(), options)), options.device),
-      buffers_(limits_of(options), options.device),
-      host_logits_(options.device, host_logit_bytes(*model_)) {}
+      use_graphs_(options.use_graphs && !options.device.is_cpu() && communicator_->size() == 1),
+      pool_(options.device) {}
+
+Runner::~Runner() {
+  try {
+    synchronize(device(), context().stream);  // kernels may still run on what is freed next
+  } catch (const Error&) {                    // a broken device was reported when it broke
+  }
+}
+
+bool Runner::can_replay(const model::HostBatch& batch) const {
+  const auto size = std::ssize(batch.seq_lens);
+  return use_graphs_ && size > 0 && batch.num_decodes == size &&
+         std::ssize(batch.logit_rows) <= size;
+}
+
+TensorView Runner::run(const model::Batch& batch, bool has_edits) {
+  const Context ctx = context();
+  const TensorView logits = model_->forward(batch, kv_, ctx);
+  sampler_.draw(logits, num_draws_, has_edits, ctx);
+  return logits;
+}
+
+// Captures the step if its like has not been seen. The graph's addresses depend on the key alone.
+TensorView Runner::replay(const model::Batch& batch, bool has_edits) {
+  const GraphKey key{batch.size_class, batch.longest_decode, batch.shares_pages, has_edits};
+  auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    if (graphs_.size() >= kMostGraphs) {
+      synchronize(device(), context().stream);  // the oldest may still run
+      graphs_.erase(std::ranges::min_element(
+          graphs_, {}, [](const auto& entry) { return entry.second.last_use; }));
+    }
+    CapturedStep captured;
+    captured.graph =
+        pool_.capture(context().stream, [&] { captured.logits = run(batch, has_edits); });
+    found = graphs_.emplace(key, std::move(captured)).first;
+  }
+  found->second.last_use = num_launches_;
+  found->second.graph.launch(context().stream);
+  ++num_replays_;
+  return found->second.logits;
+}
 
 void Runner::launch(const StepInput& step) {
   const Context ctx = context();
+  const bool is_replayed = can_replay(step.batch);
   if (!step.page_copies.empty()) kv_.copy_pages(step.page_copies, ctx);
-  const TensorView logits = model_->forward(buffers_.upload(step.batch, ctx), kv_, ctx);
-  const auto count = static_cast<size_t>(logits.num_elements());
-  if (logits.device.is_cpu()) {
-    logits_ = {logits.as<float>(), count};
-    return;
-  }
-  copy_bytes(host_logits_.as<float>(), cpu_device(), logits.data, logits.device,
-             count * sizeof(float), ctx.stream);
-  logits_ = {host_logits_.as<float>(), count};
-}
-
-// Also needed where no logits are wanted: the next step overwrites the same buffers.
-std::span<const float> Runner::wait() {
-  if (!device().is_cpu()) synchronize(device(), context().stream);
-  return logits_;
+  model::Batch batch = buffers_.upload(
+      step.batch, ctx, is_replayed ? model::Padding::to_class : model::Padding::none);
+  batch.drawn = sampler_.tokens();
+  model_->make_angles(batch.num_positions, ctx);
+  num_draws_ = is_replayed ? batch.logit_rows.size(0) : std::ssize(step.sampling.draws);
+  sampler_.begin(step.sampling, num_draws_, ctx);
+  ++num_launches_;
+  const bool has_edits = step.sampling.has_edits();
+  const TensorView logits = is_replayed ? replay(batch, has_edits) : run(batch, has_edits);
+  sampler_.finish(step.sampling, logits, ctx);
 }
 
 void Runner::copy_tails(std::span<const std::pair<int32_t, int32_t>> copies) {
   for (const auto& [source, target] : copies) kv_.copy_tail(source, target, context());
 }
 
-void Runner::drain() { synchronize(device()); }
+void Runner::drain() { synchronize(device(), context().stream); }
 
 void Runner::add_metrics(EngineMetrics& metrics) const {
   metrics.kv_bytes = kv_.size_bytes();
@@ -73,6 +113,8 @@ void Runner::add_metrics(EngineMetrics& metrics) const {
   metrics.device_bytes = held.now;
   metrics.peak_device_bytes = held.peak;
   metrics.peak_host_bytes = peak_host_bytes();
+  metrics.num_graphs = std::ssize(graphs_);
+  metrics.num_replays = num_replays_;
 }
 
 }  // namespace tessera::engine

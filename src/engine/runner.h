@@ -1,20 +1,22 @@
-// One rank of the model on its device: planned steps in, logits out.
+// One rank of the model on its device: planned steps in, tokens out.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "core/graph.h"
 #include "dist/communicator.h"
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/kv_memory.h"
 #include "model/model.h"
+#include "model/sampling.h"
 #include "tessera/core/context.h"
-#include "tessera/core/host_buffer.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::engine {
@@ -26,25 +28,35 @@ using PageCopies = std::vector<std::pair<int32_t, int32_t>>;  // {source, target
 struct StepInput {
   PageCopies page_copies;  // made in this order before the model runs
   model::HostBatch batch;
+  model::HostSampling sampling;
 };
 
-// Owns what lives on the device: weights and activations, the KV memory, the batch, and the
-// communicator to the other ranks. It knows nothing of requests. All memory is allocated by the
-// constructor; a step allocates nothing, and its batch lies at addresses that depend on its size
-// class alone (model/batch.h).
+// Owns what lives on the device: weights and activations, the KV memory, the batch, what is
+// sampled, and the communicator to the other ranks. It knows nothing of requests. All memory is
+// allocated by the constructor, except host memory for logits when they are first asked for.
+//
+// On a GPU a step of generated tokens alone is captured as a CUDA graph, which serves every later
+// step of its size class: batch, page table and sampling settings are read from memory at fixed
+// addresses. Steps with chunks of prompts are launched kernel by kernel, which takes less time than
+// the kernels do.
 class Runner {
  public:
+  // Steps that can be launched before the first of them is waited for.
+  static constexpr int64_t kDepth = model::TokenSampler::kDepth;
+
   // `options` have their defaults filled in; `model` has the share of the communicator's rank.
   Runner(std::unique_ptr<model::Model> model, const EngineOptions& options,
          std::unique_ptr<dist::Communicator> communicator);
+  ~Runner();
 
-  // Queues a step on the device: copies of pages, the batch, the forward pass, and the logits' way
-  // back to the host. On the CPU the step has run when this returns. The step launched before must
-  // have been waited for.
+  // Queues a step on the device: copies of pages, the batch, the forward pass, the draws, and the
+  // results' way back to the host. Tokens of the batch may be draws of the step launched before. On
+  // the CPU the step has run when this returns.
   void launch(const StepInput& step);
-  // Waits for the step launched last. Returns its logits, f32 [num_logits, vocab] on the host,
-  // which stay valid until the next launch.
-  std::span<const float> wait();
+  // Waits for the oldest step in progress. Its results stay valid until release and the next
+  // launch.
+  model::SampledStep wait() const { return sampler_.wait(); }
+  void release() { sampler_.release(); }
   // Copies the tails of forked sequences, in this order.
   void copy_tails(std::span<const std::pair<int32_t, int32_t>> copies);
   // Waits until the device is idle; throws DeviceFault if it is broken.
@@ -56,14 +68,36 @@ class Runner {
   void add_metrics(EngineMetrics& metrics) const;
 
  private:
-  Context context() const { return {.batch_invariant = true}; }
+  // What a captured step depends on besides the contents of its batch.
+  struct GraphKey {
+    model::SizeClass size;
+    int64_t longest_decode = 0;
+    bool shares_pages = false;
+    bool has_edits = false;
+    auto operator<=>(const GraphKey&) const = default;
+  };
+  struct CapturedStep {
+    Graph graph;
+    TensorView logits;
+    int64_t last_use = 0;
+  };
 
-  std::unique_ptr<dist::Communicator> communicator_;  // first: the model refers to it
+  Context context() const { return {.stream = stream_.get(), .batch_invariant = true}; }
+  bool can_replay(const model::HostBatch& batch) const;
+  TensorView run(const model::Batch& batch, bool has_edits);
+  TensorView replay(const model::Batch& batch, bool has_edits);
+
+  OwnedStream stream_;
+  std::unique_ptr<dist::Communicator> communicator_;  // before the model, which refers to it
   std::unique_ptr<model::Model> model_;
-  model::KvMemory kv_;
   model::BatchBuffers buffers_;
-  HostBuffer host_logits_;         // f32 [max_step_logits, vocab]; empty if the model is on the CPU
-  std::span<const float> logits_;  // of the step launched last
+  model::TokenSampler sampler_;
+  model::KvMemory kv_;  // last of the large ones: it takes what is left
+  bool use_graphs_;
+  GraphPool pool_;
+  std::map<GraphKey, CapturedStep> graphs_;  // after the pool, which must outlive them
+  int64_t num_draws_ = 0;                    // of the step being launched
+  int64_t num_launches_ = 0, num_replays_ = 0;
 };
 
 }  // namespace tessera::engine

@@ -1,101 +1,199 @@
-// Prompt logprobs, sampled tokens and beam candidates of one step.
+// From requests to draws, and from drawn tokens to results.
 // SPDX-License-Identifier: MIT
 #include "engine/sampler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <new>
+#include <map>
+#include <numeric>
 
-#include "core/parallel.h"
 #include "core/text.h"
-#include "tessera/core/error.h"
+#include "engine/sampling/sample.h"
 
 namespace tessera::engine {
 namespace {
+
+constexpr float kMostBias = 100.0f;
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 std::string broken_at(int64_t position) {
   return concat("the model's logits after token ", position,
                 " are not finite; load it with check_weights to find out why");
 }
 
-// The tokens that follow a row which ends with the last known token.
-void sample_next(const BatchRow& row, std::span<const float> logits, SamplerScratch& scratch,
-                 RowResult& result) {
-  const Sequence& sequence = *row.sequence;
-  const ActiveRequest& active = *sequence.request;
-  const Request& request = active.request;
-  if (active.max_new_tokens == 0) return;
-  if (is_broken(logits)) {
-    result.error = broken_at(row.start + row.num_tokens - 1);
-    return;
+model::SeenTokens seen_by(const Sequence& sequence, int32_t slot) {
+  std::map<int32_t, int32_t> counts;
+  const auto num_prompt = static_cast<size_t>(sequence.request->num_prompt());
+  for (size_t i = 0; i < sequence.tokens.size(); ++i) {
+    int32_t& count = counts[sequence.tokens[i]];
+    count = i < num_prompt ? model::kSeenInPrompt : count + 1;
   }
-  if (sequence.beams) {
-    sequence.beams->search.best_tokens(logits, result.candidates);
-    if (request.num_logprobs > 0) result.top = logprobs_of(logits, 0, request.num_logprobs).top;
-    return;
+  model::SeenTokens seen{.slot = slot};
+  for (const auto& [token, count] : counts) {
+    seen.tokens.push_back(token);
+    seen.counts.push_back(count);
   }
-  const bool may_stop = active.num_generated(sequence) >= request.min_new_tokens;
-  const std::span<const int32_t> banned =
-      may_stop ? std::span<const int32_t>() : active.stop_tokens;
-  for (int32_t i = 0; i < sequence.num_rows; ++i) {  // more than one where siblings begin
-    const int32_t token =
-        engine::sample(logits, request.sampling, sequence.counts, banned, active.seed,
-                       sequence.index + i, std::ssize(sequence.tokens), scratch);
-    result.tokens.push_back(request.num_logprobs >= 0
-                                ? logprobs_of(logits, token, request.num_logprobs)
-                                : OutputToken{token, 0.0f, {}});
-  }
+  return seen;
 }
 
 }  // namespace
 
 Sampler::Sampler(int64_t vocab, int64_t max_batch)
-    : vocab_(vocab), results_(static_cast<size_t>(max_batch)) {}
+    : vocab_(vocab),
+      free_slots_(std::make_shared<std::vector<int32_t>>(static_cast<size_t>(max_batch))),
+      results_(static_cast<size_t>(max_batch)) {
+  std::iota(free_slots_->begin(), free_slots_->end(), 0);
+}
 
-// The logprobs of the prompt tokens that follow this row's. Positions are independent.
-void Sampler::score_prompt(const BatchRow& row, std::span<const float> logits,
-                           RowResult& result) const {
+// Draws for siblings that are about to begin get lists of their own, only for this step: the
+// siblings are given theirs when they draw for the first time.
+int32_t Sampler::list_of(const BatchRow& row, model::HostSampling& sampling) {
+  Sequence& sequence = *row.sequence;
+  if (row.num_draws > 1) {
+    passing_slots_.emplace_back(free_slots_);
+    sampling.new_lists.push_back(seen_by(sequence, passing_slots_.back().index()));
+    return passing_slots_.back().index();
+  }
+  if (sequence.seen.index() < 0) {
+    sequence.seen = CountSlot(free_slots_);
+    sampling.new_lists.push_back(seen_by(sequence, sequence.seen.index()));
+  }
+  return sequence.seen.index();
+}
+
+void Sampler::add_draw(const BatchRow& row, int32_t number, model::HostSampling& sampling) {
+  const Sequence& sequence = *row.sequence;
+  const ActiveRequest& active = *sequence.request;
+  model::DrawSettings draw;
+  if (!sequence.beams) {  // a beam's draw only tells whether its logits are finite
+    const SamplingParams& params = active.request.sampling;
+    draw = {.seed = active.seed,
+            .temperature = params.temperature,
+            .top_k = params.top_k,
+            .typical_p = params.typical_p,
+            .top_p = params.top_p,
+            .min_p = params.min_p,
+            .sequence = sequence.index + number,
+            .position = static_cast<int32_t>(row.start + row.num_tokens)};
+    if (active.has_penalties()) {
+      draw.slot = list_of(row, sampling);
+      draw.repetition = params.repetition_penalty;
+      draw.presence = params.presence_penalty;
+      draw.frequency = params.frequency_penalty;
+      sampling.has_lists = true;
+    }
+  }
+  sampling.draws.push_back(draw);
+  add_biases(row, sampling);
+}
+
+// Biases of the request and, before min_new_tokens, bans of what would stop it.
+void Sampler::add_biases(const BatchRow& row, model::HostSampling& sampling) {
   const ActiveRequest& active = *row.sequence->request;
-  const int64_t first = row.start + row.num_tokens - row.num_logits;  // position
-  const int64_t count = std::clamp<int64_t>(active.num_prompt() - 1 - first, 0, row.num_logits);
-  if (row.beam >= 0 || count == 0) return;
-  const int32_t* next = row.sequence->tokens.data() + first + 1;
-  result.prompt_logprobs.resize(static_cast<size_t>(count));
-  float* scores = result.prompt_logprobs.data();
-  parallel_for(count, vocab_, [&](int64_t i) {
-    const std::span<const float> one = row_of(logits, row.first_logit + i);
-    const double logit = one[static_cast<size_t>(next[i])];
-    scores[i] = is_broken(one) ? std::numeric_limits<float>::quiet_NaN()
-                               : static_cast<float>(logit - log_sum_exp(one));
-  });
-  const auto broken =
-      std::ranges::find_if(result.prompt_logprobs, [](float score) { return std::isnan(score); });
-  if (broken != result.prompt_logprobs.end()) {
-    result.error = broken_at(first + (broken - result.prompt_logprobs.begin()));
+  std::vector<std::pair<int32_t, float>>& list = biases_;
+  list.clear();
+  if (!row.sequence->beams) {
+    for (const auto& [token, bias] : active.request.sampling.logit_bias) {
+      list.emplace_back(token, std::clamp(bias, -kMostBias, kMostBias));
+    }
+    const int64_t num_generated = row.start + row.num_tokens - active.num_prompt();
+    if (num_generated < active.request.min_new_tokens) {
+      for (const int32_t token : active.stop_tokens) {
+        if (token >= 0 && token < vocab_) list.emplace_back(token, kBanned);
+      }
+    }
+  }
+  if (list.empty() && sampling.bias_starts.empty()) return;
+  std::ranges::stable_sort(list, {}, &std::pair<int32_t, float>::first);
+  auto& starts = sampling.bias_starts;
+  // Draws before the first with biases have none.
+  starts.resize(sampling.draws.size(), static_cast<int32_t>(sampling.bias_tokens.size()));
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i > 0 && list[i].first == list[i - 1].first) {  // given twice, or biased and banned
+      sampling.bias_values.back() += list[i].second;
+      continue;
+    }
+    sampling.bias_tokens.push_back(list[i].first);
+    sampling.bias_values.push_back(list[i].second);
+  }
+  starts.push_back(static_cast<int32_t>(sampling.bias_tokens.size()));
+}
+
+void Sampler::describe(std::span<const BatchRow> rows, model::HostSampling& sampling) {
+  sampling.clear();
+  passing_slots_.clear();
+  for (const BatchRow& row : rows) {
+    const Request& request = row.sequence->request->request;
+    for (int32_t i = 0; i < row.num_draws; ++i) add_draw(row, i, sampling);
+    if (row.num_draws > 0) {
+      if (row.sequence->beams) {
+        sampling.wants_logits = true;
+      } else {
+        sampling.num_top = std::max(sampling.num_top, request.num_logprobs);
+      }
+    }
+    const int64_t end = std::min(row.start + row.num_tokens, std::ssize(request.prompt) - 1);
+    for (int64_t position = end - row.num_scores; position < end; ++position) {
+      sampling.scored_tokens.push_back(request.prompt[static_cast<size_t>(position + 1)]);
+    }
   }
 }
 
-std::span<RowResult> Sampler::sample(std::span<const BatchRow> rows,
-                                     std::span<const float> logits) {
+void Sampler::read_draws(const BatchRow& row, const model::SampledStep& step,
+                         RowResult& result) const {
+  const Sequence& sequence = *row.sequence;
+  const Request& request = sequence.request->request;
+  const auto num_draws = std::ssize(step.tokens);
+  for (int64_t i = row.first_draw; i < row.first_draw + row.num_draws; ++i) {
+    const auto index = static_cast<size_t>(i);
+    OutputToken drawn{.token = step.tokens[index]};
+    if (drawn.token < 0) {
+      result.error = drawn.token == -1
+                         ? broken_at(row.start + row.num_tokens - 1)
+                         : concat("sample: none of ", vocab_,
+                                  " tokens is left to choose; all are banned or have a logit of "
+                                  "-infinity");
+      return;
+    }
+    if (sequence.beams) {
+      const auto width = static_cast<size_t>(vocab_);
+      const std::span<const float> logits = step.logits.subspan(index * width, width);
+      sequence.beams->search.best_tokens(logits, result.candidates);
+      if (request.num_logprobs > 0) result.top = logprobs_of(logits, 0, request.num_logprobs).top;
+      return;
+    }
+    if (request.num_logprobs >= 0) {
+      drawn.logprob = step.logprobs[index];
+      const size_t num_top = step.top_tokens.size() / static_cast<size_t>(num_draws);
+      for (size_t t = 0; t < static_cast<size_t>(request.num_logprobs); ++t) {
+        const size_t at = index * num_top + t;
+        if (step.top_tokens[at] < 0) break;
+        drawn.top.push_back({step.top_tokens[at], step.top_logprobs[at]});
+      }
+    }
+    result.tokens.push_back(std::move(drawn));
+  }
+}
+
+void Sampler::read_scores(const BatchRow& row, const model::SampledStep& step,
+                          RowResult& result) const {
+  const std::span<const float> scores = step.scores.subspan(static_cast<size_t>(row.first_score),
+                                                            static_cast<size_t>(row.num_scores));
+  result.prompt_logprobs.assign(scores.begin(), scores.end());
+  const auto broken = std::ranges::find_if(scores, [](float score) { return std::isnan(score); });
+  if (broken == scores.end()) return;
+  const int64_t end = std::min(row.start + row.num_tokens, row.sequence->request->num_prompt() - 1);
+  result.error = broken_at(end - row.num_scores + (broken - scores.begin()));
+}
+
+std::span<RowResult> Sampler::read(std::span<const BatchRow> rows, const model::SampledStep& step) {
   for (size_t i = 0; i < rows.size(); ++i) {
     results_[i].clear();
-    score_prompt(rows[i], logits, results_[i]);
+    if (rows[i].sequence->has_ended) continue;
+    read_scores(rows[i], step, results_[i]);
+    if (results_[i].error.empty()) read_draws(rows[i], step, results_[i]);
   }
-  // Rows share only the logits, so each is sampled by one thread, several at a time.
-  parallel_tasks(std::ssize(rows), [&](int64_t i) {
-    thread_local SamplerScratch scratch;  // keeps its memory from step to step
-    const BatchRow& row = rows[static_cast<size_t>(i)];
-    RowResult& result = results_[static_cast<size_t>(i)];
-    if (!row.completes() || !result.error.empty()) return;
-    try {  // an error must end this row's request only, not the whole batch
-      sample_next(row, row_of(logits, row.first_logit + row.num_logits - 1), scratch, result);
-    } catch (const Error& error) {
-      result.error = error.what();
-    } catch (const std::bad_alloc&) {
-      result.error = "out of memory while the next token was chosen";
-    }
-  });
   return std::span(results_).first(rows.size());
 }
 

@@ -1,4 +1,4 @@
-// The step between the model and the requests: rows of logits to the tokens that follow them.
+// What the rows of a step sample, and what comes of it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,28 +6,36 @@
 #include <span>
 #include <vector>
 
+#include "engine/count_slots.h"
 #include "engine/sequence.h"
+#include "model/sampling.h"
 
 namespace tessera::engine {
 
-// Reads the sequences of a step and changes none of them. A row whose logits are not finite, or for
-// which memory runs out, gets an error of its own; the other rows are not affected.
+// Between requests and the numbers that the device works with. A row whose logits are not finite
+// gets an error of its own; the other rows are not affected.
 class Sampler {
  public:
   Sampler(int64_t vocab, int64_t max_batch);
 
-  // One result for each row, valid until the next call. `logits` are [num_logits, vocab].
-  std::span<RowResult> sample(std::span<const BatchRow> rows, std::span<const float> logits);
+  // Fills in what the rows sample. Sequences with penalties get a list of the tokens they have seen
+  // before their first draw; the device then keeps it.
+  void describe(std::span<const BatchRow> rows, model::HostSampling& sampling);
+  // One result for each row, valid until the next call.
+  std::span<RowResult> read(std::span<const BatchRow> rows, const model::SampledStep& step);
 
  private:
-  std::span<const float> row_of(std::span<const float> logits, int64_t index) const {
-    const auto width = static_cast<size_t>(vocab_);
-    return logits.subspan(static_cast<size_t>(index) * width, width);
-  }
-  void score_prompt(const BatchRow& row, std::span<const float> logits, RowResult& result) const;
+  void add_draw(const BatchRow& row, int32_t number, model::HostSampling& sampling);
+  void add_biases(const BatchRow& row, model::HostSampling& sampling);
+  int32_t list_of(const BatchRow& row, model::HostSampling& sampling);
+  void read_draws(const BatchRow& row, const model::SampledStep& step, RowResult& result) const;
+  void read_scores(const BatchRow& row, const model::SampledStep& step, RowResult& result) const;
 
   int64_t vocab_;
-  std::vector<RowResult> results_;  // [max_batch]
+  FreeSlots free_slots_;
+  std::vector<CountSlot> passing_slots_;           // of draws for sequences that do not exist yet
+  std::vector<std::pair<int32_t, float>> biases_;  // of one draw, by token
+  std::vector<RowResult> results_;                 // [max_batch]
 };
 
 }  // namespace tessera::engine

@@ -45,7 +45,7 @@ int64_t first_logit_of(const Sequence& sequence) {
   const auto num_logprobs = std::ssize(active.prompt_logprobs);
   const bool wants_more =
       active.request.wants_prompt_logprobs && num_logprobs < active.num_prompt() - 1;
-  return wants_more ? num_logprobs : std::ssize(sequence.tokens) - 1;
+  return wants_more ? num_logprobs : sequence.num_known() - 1;
 }
 
 // The tokens that may come from a cached prefix: those of the prompt. Generated tokens of a
@@ -59,14 +59,41 @@ std::span<const int32_t> cacheable_tokens(const Sequence& sequence) {
 void add_rows(Sequence& sequence, int64_t num_tokens, std::vector<BatchRow>& rows) {
   if (sequence.has_beams()) {
     for (int32_t beam = 0; beam < std::ssize(sequence.beams->lists); ++beam) {
-      rows.push_back({&sequence, beam, sequence.num_computed, 1, 0, 1});
+      rows.push_back({.sequence = &sequence,
+                      .beam = beam,
+                      .start = sequence.num_computed,
+                      .num_tokens = 1,
+                      .completes = true,
+                      .start_number = sequence.num_starts,
+                      .num_draws = 1});
     }
     return;
   }
-  const int64_t end = sequence.num_computed + num_tokens;
-  const int64_t first = std::max(sequence.num_computed, first_logit_of(sequence));
-  const int64_t num_logits = std::max<int64_t>(0, end - first);
-  rows.push_back({&sequence, -1, sequence.num_computed, num_tokens, 0, num_logits});
+  const ActiveRequest& active = *sequence.request;
+  BatchRow row{.sequence = &sequence,
+               .start = sequence.num_computed,
+               .num_tokens = num_tokens,
+               .start_number = sequence.num_starts};
+  const int64_t end = row.start + num_tokens;
+  row.completes = end == sequence.num_known();
+  if (row.completes && active.max_new_tokens > 0) {
+    row.num_draws = sequence.beams ? 1 : sequence.num_rows;
+  }
+  if (active.request.wants_prompt_logprobs) {
+    const int64_t first = std::max(row.start, first_logit_of(sequence));
+    row.num_scores = std::max<int64_t>(0, std::min(end, active.num_prompt() - 1) - first);
+  }
+  rows.push_back(row);
+}
+
+// A token that is still being drawn goes by the number of its draw.
+int32_t token_at(const BatchRow& row, int64_t position) {
+  const Sequence& sequence = *row.sequence;
+  if (row.beam >= 0) {
+    return sequence.beams->search.live()[static_cast<size_t>(row.beam)].tokens.back().token;
+  }
+  if (position >= std::ssize(sequence.tokens)) return -1 - sequence.drawn_index;
+  return sequence.tokens[static_cast<size_t>(position)];
 }
 
 template <class Visit>
@@ -88,6 +115,9 @@ Scheduler::Scheduler(const EngineOptions& options, int64_t num_pages)
 void Scheduler::enqueue(Sequence& sequence) {
   sequence.is_running = false;
   sequence.num_computed = 0;
+  sequence.num_drawing = 0;  // its token is appended all the same, when the step has ended
+  ++sequence.num_starts;
+  sequence.seen = {};
   if (sequence.request->is_beam_search()) {
     sequence.beams = BeamGroup{BeamSearch(settings_of(*sequence.request))};
   }
@@ -99,8 +129,12 @@ void Scheduler::add_running(Sequence& sequence) {
   running_.push_back(&sequence);
 }
 
+// Pages and lists may be given to others at once: what a step in progress writes to them comes
+// before what later steps do.
 void Scheduler::remove(Sequence& sequence) {
   release_pages(sequence);
+  sequence.seen = {};
+  sequence.has_ended = true;
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
   sequence.is_running = false;
 }
@@ -144,7 +178,10 @@ void Scheduler::describe_beams(Sequence& sequence, PlanEntry& entry) const {
 
 PlanEntry Scheduler::entry_of(Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
-  PlanEntry entry{.num_known = std::ssize(sequence.tokens),
+  // A sequence that ends with the token being drawn computes nothing more.
+  const bool is_last = sequence.num_drawing > 0 &&
+                       sequence.num_known() - active.num_prompt() >= active.max_new_tokens;
+  PlanEntry entry{.num_known = sequence.num_known() - (is_last ? 1 : 0),
                   .num_prompt = active.num_prompt(),
                   .num_computed = sequence.num_computed,
                   .first_logit = first_logit_of(sequence),
@@ -214,6 +251,15 @@ void Scheduler::start(Sequence& sequence, int64_t num_cached) {
   active.was_started = true;
 }
 
+void Scheduler::advance(const BatchRow& row) {
+  if (row.beam >= 0) return;  // beams move on when their step is committed
+  Sequence& sequence = *row.sequence;
+  sequence.num_computed = row.start + row.num_tokens;
+  if (row.num_draws == 0 || sequence.beams) return;
+  ++sequence.num_drawing;
+  sequence.drawn_index = static_cast<int32_t>(row.first_draw);
+}
+
 void Scheduler::fill_row(BatchRow& row, model::HostBatch& batch) {
   Sequence& sequence = *row.sequence;
   cache::PageList& list = sequence.list_of(row.beam);
@@ -225,15 +271,15 @@ void Scheduler::fill_row(BatchRow& row, model::HostBatch& batch) {
     const int64_t page = list.pages[static_cast<size_t>(position / page_size)];
     batch.slots.push_back(static_cast<int32_t>(page * page_size + position % page_size));
     batch.positions.push_back(static_cast<int32_t>(position));
-    batch.tokens.push_back(
-        row.beam >= 0
-            ? sequence.beams->search.live()[static_cast<size_t>(row.beam)].tokens.back().token
-            : sequence.tokens[static_cast<size_t>(position)]);
+    batch.tokens.push_back(token_at(row, position));
   }
   const auto num_tokens = static_cast<int32_t>(batch.tokens.size());
-  row.first_logit = std::ssize(batch.logit_rows);
-  for (int64_t i = row.num_logits; i > 0; --i) {
-    batch.logit_rows.push_back(num_tokens - static_cast<int32_t>(i));
+  row.first_draw = std::ssize(draw_rows_);
+  draw_rows_.insert(draw_rows_.end(), static_cast<size_t>(row.num_draws), num_tokens - 1);
+  row.first_score = std::ssize(score_rows_);
+  const int64_t last_scored = std::min(end, sequence.request->num_prompt() - 1);
+  for (int64_t position = last_scored - row.num_scores; position < last_scored; ++position) {
+    score_rows_.push_back(num_tokens - static_cast<int32_t>(end - position));
   }
   batch.query_starts.push_back(num_tokens);
   batch.seq_lens.push_back(static_cast<int32_t>(end));
@@ -249,9 +295,13 @@ void Scheduler::fill_batch(StepInput& step, std::vector<BatchRow>& rows) {
   model::HostBatch& batch = step.batch;
   batch.clear();
   copies_.clear();
+  draw_rows_.clear();
+  score_rows_.clear();
   batch.num_decodes = std::ssize(rows) - std::ssize(chunks);
   batch.query_starts.push_back(0);
   for (BatchRow& row : rows) fill_row(row, batch);
+  batch.logit_rows = draw_rows_;
+  batch.logit_rows.insert(batch.logit_rows.end(), score_rows_.begin(), score_rows_.end());
   auto& table = batch.page_table;
   for (const BatchRow& row : rows) {
     const cache::PageList& list = row.sequence->list_of(row.beam);
@@ -286,6 +336,7 @@ bool Scheduler::assemble(const Plan& plan, StepInput& step, std::vector<BatchRow
     add_rows(at(planned_waiting_, chunk.entry), chunk.num_tokens, rows);
   }
   fill_batch(step, rows);
+  for (const BatchRow& row : rows) advance(row);
   return true;
 }
 
@@ -297,9 +348,9 @@ cache::PageList Scheduler::fork(const cache::PageList& list) {
 
 // Others would compute these tokens as part of a prompt, so only tokens that were computed as a
 // prompt here may be found by them.
-void Scheduler::index_prompt(Sequence& sequence) {
+void Scheduler::index_prompt(Sequence& sequence, int64_t num_computed) {
   const ActiveRequest& active = *sequence.request;
-  const int64_t count = std::min(sequence.num_computed, active.num_prompt());
+  const int64_t count = std::min(num_computed, active.num_prompt());
   cache_.index_full_pages(
       sequence.pages, std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(count)),
       active.request.cache_salt);

@@ -16,7 +16,8 @@
 namespace tessera::engine {
 
 // Owns the queues and every page number; the memory behind the numbers is the Runner's. A step asks
-// it twice: plan() decides without changing anything, assemble() carries the plan out.
+// it twice: plan() decides without changing anything, assemble() carries the plan out. One step may
+// be in progress meanwhile: its tokens are not known yet, but how many there will be is.
 class Scheduler {
  public:
   // `options` have their defaults filled in.
@@ -30,8 +31,10 @@ class Scheduler {
 
   // What the next step should compute: the sequences as plan entries, given to engine::plan.
   Plan plan();
-  // Preempts, admits and takes pages as planned. Fills `step` for the runner and `rows` with what
-  // each row of its batch is. False if the plan is empty: there is nothing to run.
+  // Preempts, admits and takes pages as planned. Fills `step` for the runner, except for what it
+  // samples, and `rows` with what each row of its batch is. From here on the sequences count as
+  // computed that far, so that the next step can be planned before this one has ended. False if the
+  // plan is empty: there is nothing to run.
   bool assemble(const Plan& plan, StepInput& step, std::vector<BatchRow>& rows);
 
   // Pages, for whoever commits a step.
@@ -40,7 +43,7 @@ class Scheduler {
   cache::PageList fork(const cache::PageList& list);
   void release(cache::PageList& list) { cache_.release(list); }
   // Offers the computed part of the prompt to the prefix cache.
-  void index_prompt(Sequence& sequence);
+  void index_prompt(Sequence& sequence, int64_t num_computed);
   // The tail copies that forks have made necessary; to be run before the next step.
   PageCopies take_tail_copies() { return std::exchange(tail_copies_, {}); }
   // From now on pages are not released: a failure has left their bookkeeping half changed.
@@ -58,6 +61,7 @@ class Scheduler {
   void preempt(Sequence& sequence);
   void start(Sequence& sequence, int64_t num_cached);
   void fill_row(BatchRow& row, model::HostBatch& batch);
+  void advance(const BatchRow& row);
   void fill_batch(StepInput& step, std::vector<BatchRow>& rows);
 
   EngineOptions options_;
@@ -73,6 +77,7 @@ class Scheduler {
   std::vector<PlanEntry> running_entries_, waiting_entries_;
   std::vector<Sequence*> planned_running_, planned_waiting_;
   std::vector<cache::PageCopy> copies_;
+  std::vector<int32_t> draw_rows_, score_rows_;  // of the batch's tokens
 };
 
 }  // namespace tessera::engine

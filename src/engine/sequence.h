@@ -11,7 +11,7 @@
 
 #include "cache/page_cache.h"
 #include "engine/beam_search.h"
-#include "engine/sampling/sample.h"
+#include "engine/count_slots.h"
 #include "tessera/engine/request.h"
 #include "text/text_stream.h"
 
@@ -32,14 +32,21 @@ struct Sequence {
   int32_t num_rows = 1;                  // sequences or beams that will continue from it
   uint64_t arrival = 0;                  // order of arrival, unique: the request's, then by index
   std::vector<int32_t> tokens;           // known so far: the prompt and what was generated
-  int64_t num_computed = 0;              // how many of them have their keys and values in the pages
+  int32_t num_drawing = 0;               // more that steps in progress are drawing
+  int32_t drawn_index = 0;               // the last of them is this draw of the step launched last
+  int64_t num_computed = 0;              // tokens with keys and values in the pages, once the step
+                                         // in progress has ended
   cache::PageList pages;                 // hold num_computed tokens; empty while it waits
   std::vector<int32_t> beam_pages;       // the pages of all beams in one list, for the plan
-  bool is_running = false;               // false: waiting, or retired
+  bool is_running = false;               // false: waiting, or ended
+  bool has_ended = false;                // a step in progress may still have a row of it
+  int32_t num_starts = 0;                // how often it was queued: once, and at each preemption
   std::optional<BeamGroup> beams;        // beam search only; `tokens` is then the prompt alone
-  TokenCounts counts;                    // filled only if the request has penalties
+  CountSlot seen;                        // its list of tokens seen, if the request has penalties
   std::optional<text::TextStream> text;  // empty if the model has no tokenizer
 
+  // Tokens that are known once the steps in progress have ended.
+  int64_t num_known() const { return std::ssize(tokens) + num_drawing; }
   bool has_beams() const { return beams && !beams->lists.empty(); }
   cache::PageList& list_of(int32_t beam) {
     return beam < 0 ? pages : beams->lists[static_cast<size_t>(beam)];
@@ -64,9 +71,9 @@ struct ActiveRequest {
   bool is_beam_search() const { return request.beam_width > 0; }
   int64_t num_prompt() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t num_generated(const Sequence& sequence) const {
-    return static_cast<int64_t>(sequence.tokens.size()) - num_prompt();
+    return std::ssize(sequence.tokens) - num_prompt();
   }
-  bool counts_tokens() const {
+  bool has_penalties() const {
     const SamplingParams& sampling = request.sampling;
     return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f ||
            sampling.frequency_penalty != 0.0f;
@@ -75,8 +82,6 @@ struct ActiveRequest {
 
 // One row of a step's batch: a chunk of a sequence, or the one token of a beam.
 struct BatchRow {
-  // Whether the row ends with the last known token, so that a new one can be sampled from it.
-  bool completes() const { return beam >= 0 || start + num_tokens == std::ssize(sequence->tokens); }
   // Whether the row is one generated token; all other rows are chunks of a prompt.
   bool is_decode() const { return beam >= 0 || start >= sequence->request->num_prompt(); }
 
@@ -84,11 +89,15 @@ struct BatchRow {
   int32_t beam = -1;  // -1: not a beam
   int64_t start = 0;  // position of its first token in this step
   int64_t num_tokens = 0;
-  int64_t first_logit = 0;  // its first row in the step's logits
-  int64_t num_logits = 0;   // logits are computed for this many of its last tokens
+  bool completes = false;    // it ends with the last known token, so that a new one can be drawn
+  int32_t start_number = 0;  // num_starts of the sequence: if it differs later, it was preempted
+  int64_t first_draw = 0;    // among the step's draws
+  int64_t num_draws = 0;     // one for each sequence that continues from here
+  int64_t first_score = 0;   // among the step's scored tokens
+  int64_t num_scores = 0;    // the tokens of the prompt that follow so many of its last tokens
 };
 
-// What was sampled for one row. The sequence itself has not changed yet.
+// What was sampled for one row.
 struct RowResult {
   std::vector<OutputToken> tokens;     // one for each sequence that continues from this row
   std::vector<float> prompt_logprobs;  // of the prompt tokens that follow the row's

@@ -185,6 +185,7 @@ EngineOptions fill_options(EngineOptions options, const model::ModelConfig& conf
   }
   if (options.max_step_logits == 0) options.max_step_logits = options.max_batch;
   if (!options.now) options.now = [] { return Clock::now(); };
+  if (!options.runs_ahead) options.runs_ahead = !options.device.is_cpu();
   if (!options.step_timeout_s) options.step_timeout_s = options.device.is_cpu() ? 0.0 : 120.0;
   return options;
 }
@@ -196,6 +197,13 @@ model::BatchLimits limits_of(const EngineOptions& options) {
           .logits = options.max_step_logits,
           .max_positions = options.max_context,
           .kv_type = options.kv_type};
+}
+
+model::SamplerLimits sampler_limits_of(const EngineOptions& options, int64_t vocab) {
+  return {.draws = options.max_batch,
+          .logits = options.max_step_logits,
+          .vocab = vocab,
+          .context = options.max_context};
 }
 
 Capacity capacity_of(const EngineOptions& options, int64_t vocab, bool has_tokenizer) {
@@ -226,6 +234,10 @@ void check_settings(const Request& request, const Capacity& capacity) {
   if (request.num_outputs > capacity.max_batch) {
     fail(concat(who, names("num_outputs"), " is ", request.num_outputs, "; a step takes ",
                 capacity.max_batch, " sequences: raise max_batch"));
+  }
+  if (request.num_outputs > capacity.max_step_logits) {
+    fail(concat(who, names("num_outputs"), " is ", request.num_outputs, "; a step has ",
+                capacity.max_step_logits, " rows of logits: raise max_step_logits"));
   }
   if (request.max_new_tokens == 0 && request.num_outputs > 1) {
     fail(concat(who, names("num_outputs"), " is ", request.num_outputs, " with ",

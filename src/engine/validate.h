@@ -6,6 +6,7 @@
 
 #include "model/batch.h"
 #include "model/config.h"
+#include "model/sampling.h"
 #include "tessera/engine/engine.h"
 #include "tessera/engine/field_names.h"
 #include "tessera/engine/request.h"
@@ -27,6 +28,7 @@ EngineOptions fill_options(EngineOptions options, const model::ModelConfig& conf
 
 // The largest step these options allow. They must be filled in.
 model::BatchLimits limits_of(const EngineOptions& options);
+model::SamplerLimits sampler_limits_of(const EngineOptions& options, int64_t vocab);
 
 // What an engine can take.
 struct Capacity {

@@ -8,6 +8,7 @@
 # Adds <build folder>/instances/<library>/<name>.cu to tessera_kernels_<library>. Declarations are
 # read inside namespace tessera::kernels; one in a namespace below it names it:
 #   INSTANTIATE "void decode::launch<Bf16>(const DecodeAttentionArgs&, const Context&)"
+# If the build leaves out the library (TESSERA_SM90=OFF), nothing is added.
 # What goes into one file is compiled in one go: more files if it takes longer than 60 s
 # (tools/build_times.py shows the times).
 function(tessera_instances library name)
@@ -15,6 +16,9 @@ function(tessera_instances library name)
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_INCLUDE OR NOT arg_INSTANTIATE)
     message(FATAL_ERROR "tessera_instances(${library} ${name}): needs INCLUDE and INSTANTIATE; "
                         "left over: '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(NOT TARGET tessera_kernels_${library})
+    return()
   endif()
   list(TRANSFORM arg_INCLUDE REPLACE "(.+)" "#include \"\\1\"\n")
   list(TRANSFORM arg_INSTANTIATE REPLACE "(.+)" "template \\1@end@\n")

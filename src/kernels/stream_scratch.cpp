@@ -1,4 +1,5 @@
-// Who owns scratch memory: a stream outside captures, otherwise the graph that is being captured.
+// Who owns scratch memory: a stream outside captures; otherwise the graph that is being captured,
+// or the pool it belongs to.
 // SPDX-License-Identifier: MIT
 #include "kernels/stream_scratch.h"
 
@@ -10,8 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "core/cuda_check.h"
+#include "core/graph.h"
 #include "kernels/relaxed_capture.h"
 
 namespace tessera::kernels {
@@ -22,6 +25,8 @@ struct ScratchMemory {
   size_t num_bytes = 0;
   uint32_t* tickets = nullptr;
   size_t num_tickets = 0;
+  // Smaller pieces that graphs of a pool still use, with their sizes.
+  std::vector<std::pair<void*, size_t>> outgrown = {};
   // Guarded by the registry's mutex.
   int num_calls = 0;  // calls that hold it or wait for it
   int64_t last_call = 0;
@@ -50,6 +55,7 @@ uint64_t this_thread() {
 struct Place {
   Key key;
   cudaGraph_t graph = nullptr;  // that is being captured; null: none
+  GraphPool* pool = nullptr;    // of that graph; null: it stands alone
 };
 
 Place place_of(Device device, Stream stream) {
@@ -60,6 +66,8 @@ Place place_of(Device device, Stream stream) {
   cuda_check(cudaStreamGetCaptureInfo(stream, &status, &capture_id, &graph),
              "cudaStreamGetCaptureInfo");
   if (status == cudaStreamCaptureStatusActive) {
+    if (GraphPool* pool = GraphPool::current())
+      return {{index, pool->id(), ~uint64_t{0}}, graph, pool};
     return {{index, reinterpret_cast<uintptr_t>(stream), capture_id}, graph};
   }
   cuda_check(cudaStreamGetId(stream, &stream_id), "cudaStreamGetId");
@@ -140,7 +148,11 @@ class Registry {
       const std::lock_guard lock(mutex_);
       auto& all = is_captured ? captures_ : streams_;
       if (!is_captured && !all.contains(place.key)) evicted = evict();
-      memory = &all.try_emplace(place.key).first->second;
+      const auto [found, is_new] = all.try_emplace(place.key);
+      memory = &found->second;
+      if (is_new && place.pool != nullptr) {
+        place.pool->at_end([this, device, key = place.key] { end_pool(device, key); });
+      }
       ++memory->num_calls;
       memory->last_call = ++num_calls_so_far;
     }
@@ -168,6 +180,18 @@ class Registry {
       const auto found = captures_.find(memory->key);
       if (found != captures_.end() && found->second.num_calls == 0) captures_.erase(found);
     }
+  }
+
+  // The graphs of the pool are gone.
+  void end_pool(Device device, const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = captures_.find(key);
+    if (found == captures_.end()) return;
+    const ScratchMemory& memory = found->second;
+    free_counted(device, memory.data, memory.num_bytes);
+    free_counted(device, memory.tickets, memory.num_tickets * sizeof(uint32_t));
+    for (const auto& [data, num_bytes] : memory.outgrown) free_counted(device, data, num_bytes);
+    captures_.erase(found);
   }
 
   ScratchStats stats() {
@@ -203,11 +227,21 @@ Registry& registry() {
   return only;
 }
 
-// Allocates a larger piece for a call. The old one is freed, or stays with the graph whose kernels
-// use it. Sizes double, so that the outgrown pieces together are smaller than the current one.
-void* replace(Device device, const Place& place, void* old, size_t old_bytes, size_t num_bytes,
+struct Piece {
+  void* data;
+  size_t num_bytes;
+};
+
+// Allocates a larger piece for a call. The old one is freed, or stays with the graph or the pool
+// whose kernels use it. Sizes double, so that the outgrown pieces together are smaller than the
+// current one.
+void* replace(ScratchMemory& memory, Device device, const Place& place, Piece old, size_t num_bytes,
               bool is_zero) {
-  if (place.graph == nullptr) free_counted(device, old, old_bytes);
+  if (place.graph == nullptr) {
+    free_counted(device, old.data, old.num_bytes);
+  } else if (place.pool != nullptr && old.data != nullptr) {
+    memory.outgrown.emplace_back(old.data, old.num_bytes);
+  }
   void* data = allocate_counted(device, num_bytes);
   try {
     if (is_zero) fill_zeros(data, num_bytes);
@@ -215,7 +249,7 @@ void* replace(Device device, const Place& place, void* old, size_t old_bytes, si
     free_counted(device, data, num_bytes);
     throw;
   }
-  if (place.graph != nullptr) {
+  if (place.graph != nullptr && place.pool == nullptr) {
     give_to_graph(place.graph,
                   std::make_unique<GraphMemory>(GraphMemory{device, place.key, data, num_bytes}));
   }
@@ -227,7 +261,7 @@ void grow(ScratchMemory& memory, Device device, const Place& place, ScratchSize 
     const size_t num_bytes = std::max(std::bit_ceil(size.num_bytes), kLeastBytes);
     const size_t old_bytes = std::exchange(memory.num_bytes, 0);
     void* const old = std::exchange(memory.data, nullptr);
-    memory.data = replace(device, place, old, old_bytes, num_bytes, false);
+    memory.data = replace(memory, device, place, {old, old_bytes}, num_bytes, false);
     memory.num_bytes = num_bytes;
   }
   if (memory.num_tickets < size.num_tickets) {
@@ -235,7 +269,7 @@ void grow(ScratchMemory& memory, Device device, const Place& place, ScratchSize 
     const size_t old_bytes = std::exchange(memory.num_tickets, 0) * sizeof(uint32_t);
     void* const old = std::exchange(memory.tickets, nullptr);
     memory.tickets = static_cast<uint32_t*>(
-        replace(device, place, old, old_bytes, num_tickets * sizeof(uint32_t), true));
+        replace(memory, device, place, {old, old_bytes}, num_tickets * sizeof(uint32_t), true));
     memory.num_tickets = num_tickets;
   }
 }

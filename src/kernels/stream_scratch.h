@@ -28,7 +28,8 @@ struct ScratchSize {
 // takes part in it, and lives as long as the graph and what was instantiated from it. Two graphs
 // never share any, wherever they were captured and replayed. Two executables made from one graph
 // do, as they share its outputs: they must not run at once. A graph that has updated an executable
-// (cudaGraphExecUpdate) must live as long as it.
+// (cudaGraphExecUpdate) must live as long as it. Graphs of one GraphPool (core/graph.h) share one
+// piece, which lives as long as the pool.
 //
 // Tickets let the last of several blocks find out that it is the last. They are 0 at the start of a
 // call, and a kernel must leave them 0.

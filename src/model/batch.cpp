@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <numeric>
 
 #include "core/text.h"
 #include "model/chunk_plan.h"
@@ -15,6 +17,8 @@ namespace {
 
 // Parts begin on cache lines.
 constexpr int64_t kAlignment = 16;
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 constexpr int64_t align_up(int64_t count) {
   return (count + kAlignment - 1) / kAlignment * kAlignment;
@@ -74,8 +78,7 @@ void check_rows(const HostBatch& host) {
 void check_host(const HostBatch& host, const BatchLimits& limits) {
   check_limit("num_tokens", host.tokens.size(), limits.tokens);
   check_limit("batch", host.seq_lens.size(), limits.batch);
-  check_limit("num_logits", host.logit_rows.size(),
-              std::min(limits.logits, static_cast<int64_t>(host.tokens.size())));
+  check_limit("num_logits", host.logit_rows.size(), limits.logits);
   if (host.max_pages < 0) fail(concat("Batch: max_pages is ", host.max_pages));
   check_limit("max_pages", static_cast<size_t>(host.max_pages), limits.max_pages);
   check_count("positions", host.positions.size(), host.tokens.size());
@@ -89,6 +92,19 @@ void check_host(const HostBatch& host, const BatchLimits& limits) {
     check_limit("seq_lens", static_cast<size_t>(seq_len), limits.max_positions);
   }
   check_count("tails", host.tails.size(), has_tails(limits.kv_type) ? host.seq_lens.size() : 0);
+}
+
+int64_t longest_decode(const HostBatch& host) {
+  const auto decodes = std::span(host.seq_lens).first(static_cast<size_t>(host.num_decodes));
+  return decodes.empty() ? 0 : *std::ranges::max_element(decodes);
+}
+
+void check_padded(const HostBatch& host) {
+  const auto batch = std::ssize(host.seq_lens);
+  if (batch > 0 && host.num_decodes == batch && std::ssize(host.logit_rows) <= batch) return;
+  fail(concat("Batch: ", host.num_decodes, " of ", batch, " sequences are decodes and ",
+              host.logit_rows.size(), " rows of logits are wanted; only decodes with at most one ",
+              "row each are padded"));
 }
 
 // Table rows get wider by powers of two: a sequence that grows changes class once per doubling, and
@@ -124,14 +140,16 @@ int64_t batch_bytes(const BatchLimits& limits) {
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device) : limits_(limits) {
   check_limits(limits);
   memory_ = Tensor(DType::i32, {capacity(limits)}, device);
-  staging_ = HostBuffer(device, static_cast<size_t>(memory_.size_bytes()));
-  // Gaps between parts are copied too, so they must hold defined values.
-  std::fill_n(staging_.as<int32_t>(), capacity(limits), 0);
+  for (HostBuffer& staging : staging_) {
+    staging = HostBuffer(device, static_cast<size_t>(memory_.size_bytes()));
+    // Gaps between parts are copied too, so they must hold defined values.
+    std::fill_n(staging.as<int32_t>(), capacity(limits), 0);
+  }
 }
 
 TensorView BatchBuffers::stage(std::span<const int32_t> values, int64_t room,
                                std::initializer_list<int64_t> shape) {
-  std::ranges::copy(values, staging_.as<int32_t>() + used_);
+  std::ranges::copy(values, staged_ + used_);
   void* data = memory_.view().as<int32_t>() + used_;
   used_ += align_up(room);
   return TensorView::contiguous(data, DType::i32, shape, memory_.view().device);
@@ -141,12 +159,27 @@ TensorView BatchBuffers::stage_list(const std::vector<int32_t>& values, int64_t 
   return stage(values, room, {static_cast<int64_t>(values.size())});
 }
 
+TensorView BatchBuffers::stage_padded(const std::vector<int32_t>& values, int64_t room,
+                                      int32_t rest) {
+  if (!is_padded_) return stage_list(values, room);
+  std::fill_n(staged_ + used_, room, rest);
+  return stage(values, room, {room});
+}
+
 TensorView BatchBuffers::stage_table(const HostBatch& host, const SizeClass& size) {
   const auto batch = static_cast<int64_t>(host.seq_lens.size());
-  int32_t* rows = staging_.as<int32_t>() + used_;
+  int32_t* rows = staged_ + used_;
   for (int64_t s = 0; s < batch; ++s) {
     std::copy_n(host.page_table.data() + s * host.max_pages, host.max_pages,
                 rows + s * size.table_width);
+  }
+  if (is_padded_) {
+    // Entries beyond a sequence are not read, but must be page numbers.
+    for (int64_t s = 0; s < size.batch; ++s) {
+      const int64_t used = s < batch ? host.max_pages : 0;
+      std::fill(rows + s * size.table_width + used, rows + (s + 1) * size.table_width, 0);
+    }
+    return stage({}, size.batch * size.table_width, {size.batch, size.table_width});
   }
   TensorView table = stage({}, size.batch * size.table_width, {batch, host.max_pages});
   table.strides[0] = size.table_width;
@@ -156,7 +189,7 @@ TensorView BatchBuffers::stage_table(const HostBatch& host, const SizeClass& siz
 void BatchBuffers::stage_chunk_starts(const HostBatch& host, Batch& batch) {
   const auto first = static_cast<size_t>(host.num_decodes);
   const auto starts = std::span<const int32_t>(host.query_starts).subspan(first);
-  int32_t* staged = staging_.as<int32_t>() + used_;
+  int32_t* staged = staged_ + used_;
   batch.chunk_starts =
       stage(starts, batch.size_class.batch + 1, {static_cast<int64_t>(starts.size())});
   for (size_t i = 0; i < starts.size(); ++i) staged[i] -= static_cast<int32_t>(host.num_decodes);
@@ -165,12 +198,12 @@ void BatchBuffers::stage_chunk_starts(const HostBatch& host, Batch& batch) {
 void BatchBuffers::stage_tails(const HostBatch& host, Batch& batch) {
   const SizeClass& size = batch.size_class;
   const int64_t most_chunks = std::min(size.batch, size.tokens);
-  batch.tails = stage_list(host.tails, size.batch);
+  batch.tails = stage_padded(host.tails, size.batch, 0);
   batch.tail_lens = stage_list(plan_.tail_lens, most_chunks);
   batch.exact_starts = stage_list(plan_.exact_starts, most_chunks);
-  batch.exact_slots = stage_list(plan_.exact_slots, size.tokens);
-  int32_t* slots = staging_.as<int32_t>() + used_;
-  batch.tail_slots = stage_list(host.positions, size.tokens);
+  batch.exact_slots = stage_padded(plan_.exact_slots, size.tokens, -1);
+  int32_t* slots = staged_ + used_;
+  batch.tail_slots = stage_padded(host.positions, size.tokens, -1);
   for (size_t s = 0; s < host.tails.size(); ++s) {
     for (int32_t token = host.query_starts[s]; token < host.query_starts[s + 1]; ++token) {
       slots[token] = static_cast<int32_t>(host.tails[s] * kKvGroup + slots[token] % kKvGroup);
@@ -211,8 +244,12 @@ bool BatchBuffers::do_decodes_share(const HostBatch& host) {
   return std::ranges::adjacent_find(first_pages_) != first_pages_.end();
 }
 
-Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
+Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx, Padding padding) {
   check_host(host, limits_);
+  is_padded_ = padding == Padding::to_class;
+  if (is_padded_) check_padded(host);
+  const HostBuffer& staging = staging_[num_uploads_++ % 2];
+  staged_ = staging.as<int32_t>();
   used_ = 0;
   Batch batch;
   batch.size_class = class_of(host, limits_);
@@ -220,22 +257,28 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx) {
   if (!host.positions.empty()) {
     batch.num_positions = int64_t{*std::ranges::max_element(host.positions)} + 1;
   }
-  batch.num_decodes = host.num_decodes;
-  const auto decodes = std::span(host.seq_lens).first(static_cast<size_t>(host.num_decodes));
-  if (!decodes.empty()) batch.longest_decode = *std::max_element(decodes.begin(), decodes.end());
+  batch.num_decodes = is_padded_ ? size.batch : host.num_decodes;
+  batch.longest_decode = longest_decode(host);
+  if (is_padded_) batch.longest_decode = round_up_to_class(batch.longest_decode, kNoLimit);
   batch.shares_pages = do_decodes_share(host);
-  batch.tokens = stage_list(host.tokens, size.tokens);
-  batch.positions = stage_list(host.positions, size.tokens);
-  batch.slots = stage_list(host.slots, size.tokens);
-  batch.seq_lens = stage_list(host.seq_lens, size.batch);
-  batch.query_starts = stage_list(host.query_starts, size.batch + 1);
+  batch.tokens = stage_padded(host.tokens, size.tokens, 0);
+  batch.positions = stage_padded(host.positions, size.tokens, 0);
+  batch.slots = stage_padded(host.slots, size.tokens, -1);
+  batch.seq_lens = stage_padded(host.seq_lens, size.batch, 0);
+  // Decodes have one token each, so that the starts of padded ones continue the count.
+  int32_t* const starts = staged_ + used_;
+  batch.query_starts = stage_padded(host.query_starts, size.batch + 1, 0);
+  if (is_padded_) std::iota(starts, starts + size.batch + 1, 0);
   stage_chunk_starts(host, batch);
-  batch.logit_rows = stage_list(host.logit_rows, std::min(size.tokens, limits_.logits));
+  const int64_t num_logits =
+      is_padded_ ? std::min(size.tokens, limits_.logits) : std::ssize(host.logit_rows);
+  std::fill_n(staged_ + used_, num_logits, 0);
+  batch.logit_rows = stage(host.logit_rows, limits_.logits, {num_logits});
   if (limits_.kv_type != KvFormat::plain) plan_chunks(host, limits_, plan_);
   if (has_tails(limits_.kv_type)) stage_tails(host, batch);
   batch.page_table = stage_table(host, size);
   if (limits_.kv_type != KvFormat::plain) stage_passes(batch);
-  copy_bytes(memory_.view().data, memory_.view().device, staging_.as<int32_t>(), cpu_device(),
+  copy_bytes(memory_.view().data, memory_.view().device, staging.as<int32_t>(), cpu_device(),
              static_cast<size_t>(used_) * sizeof(int32_t), ctx.stream);
   return batch;
 }

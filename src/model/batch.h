@@ -37,7 +37,7 @@ struct SizeClass {
   int64_t batch = 0;
   int64_t table_width = 0;
 
-  bool operator==(const SizeClass&) const = default;
+  auto operator<=>(const SizeClass&) const = default;
 };
 
 // The class of a count: 1 to 8 are their own, larger ones are rounded up by less than a quarter
@@ -47,17 +47,18 @@ int64_t round_up_to_class(int64_t count, int64_t limit);
 // Tokens of all sequences one after the other. The first num_decodes sequences have one generated
 // token each; the rest are chunks of prompts. All views are i32 on the model's device.
 struct Batch {
-  TensorView tokens;          // [tokens]
+  TensorView tokens;          // [tokens]; -1 - i stands for drawn[i]
+  TensorView drawn;           // [any]: tokens drawn by the step before; rank 0: none
   TensorView positions;       // [tokens]
   TensorView slots;           // [tokens]: page * page_size + row, where keys and values go
   TensorView page_table;      // [batch, max_pages], rows size_class.table_width apart
   TensorView seq_lens;        // [batch]: after this step
   TensorView query_starts;    // [batch + 1]: the first token of each sequence, and num_tokens()
   TensorView chunk_starts;    // [batch - num_decodes + 1]: the same for the chunks, from 0
-  TensorView logit_rows;      // [num_logits]: the tokens whose logits are wanted, ascending
+  TensorView logit_rows;      // [num_logits]: the tokens whose logits are wanted
   int64_t num_positions = 0;  // the largest of `positions`, and one
   int64_t num_decodes = 0;
-  int64_t longest_decode = 0;  // of their seq_lens
+  int64_t longest_decode = 0;  // at least the largest of their seq_lens
   bool shares_pages = false;   // some of them begin with the same page
   SizeClass size_class = {};
   // Where the cache is not plain:
@@ -121,14 +122,22 @@ struct ChunkPlan {
 // Of BatchBuffers' memory on the device; the host keeps as much.
 int64_t batch_bytes(const BatchLimits& limits);
 
+// Whether a batch has the sizes it was given, or those of its size class.
+enum class Padding : uint8_t { none, to_class };
+
 // Device memory for a Batch, filled from a HostBatch by one copy. Nothing is allocated per step.
 class BatchBuffers {
  public:
   BatchBuffers(const BatchLimits& limits, Device device);
   // Refuses a batch that is beyond the limits or inconsistent. The copy is queued on the stream and
-  // not waited for. The views are valid until the next upload, which must not begin before the
-  // stream has finished this copy.
-  Batch upload(const HostBatch& host, const Context& ctx);
+  // not waited for. The views are valid until the next upload on the same stream; the upload after
+  // that must not begin before the stream has finished this copy.
+  //
+  // Padding::to_class is for batches of generated tokens alone. Sequences are added that have no
+  // keys and store none, one row of logits each, the page table gets as wide as its
+  // class, and longest_decode is rounded up to a class as well. Views then depend on the class
+  // alone.
+  Batch upload(const HostBatch& host, const Context& ctx, Padding padding = Padding::none);
 
  private:
   // Writes `values` to the next part of the staging memory and returns the device's view of it. The
@@ -136,6 +145,8 @@ class BatchBuffers {
   TensorView stage(std::span<const int32_t> values, int64_t room,
                    std::initializer_list<int64_t> shape);
   TensorView stage_list(const std::vector<int32_t>& values, int64_t room);
+  // The same, filled up with `rest` to the whole room if the batch is padded.
+  TensorView stage_padded(const std::vector<int32_t>& values, int64_t room, int32_t rest);
   TensorView stage_table(const HostBatch& host, const SizeClass& size);
   void stage_chunk_starts(const HostBatch& host, Batch& batch);
   void stage_tails(const HostBatch& host, Batch& batch);
@@ -147,8 +158,11 @@ class BatchBuffers {
   std::vector<ChunkPass> passes_;
   std::vector<int32_t> first_pages_;  // of the decodes
   Tensor memory_;                     // i32: the parts of the batch, laid out by its size class
-  HostBuffer staging_;                // the same on the host
-  int64_t used_ = 0;                  // elements of it that this step's parts take up
+  HostBuffer staging_[2];             // the same on the host, for steps in turn
+  int32_t* staged_ = nullptr;         // the one of this step
+  int64_t num_uploads_ = 0;
+  bool is_padded_ = false;  // this step
+  int64_t used_ = 0;        // elements of it that this step's parts take up
 };
 
 }  // namespace tessera::model

@@ -166,7 +166,9 @@ Embedding::Embedding(const WeightScope& scope, const ModelConfig& config)
 Stream Embedding::forward(Step& step) const {
   const int64_t hidden = table_.size(1);
   const Stream stream{.hidden = step.take(hidden), .block = step.take(hidden)};
-  embedding({.table = table_, .ids = step.batch.tokens, .out = stream.hidden}, step.ctx);
+  EmbeddingArgs args{.table = table_, .ids = step.batch.tokens, .out = stream.hidden};
+  if (step.batch.drawn.rank == 1) args.computed = step.batch.drawn;
+  embedding(args, step.ctx);
   if (scale_ != 1.0f) {
     scale({.x = stream.hidden, .out = stream.hidden, .scale = scale_}, step.ctx);
   }

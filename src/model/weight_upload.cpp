@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "core/graph.h"
 #include "core/parallel.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
-#include "tessera/core/own_stream.h"
 #include "tessera/ops/copy.h"
 
 namespace tessera::model {
@@ -42,7 +43,7 @@ class DeviceCarrier final : public Carrier {
   }
 
   void send(int index, const TensorView& block, const TensorView& to) override {
-    const OwnStream& stream = streams_[static_cast<size_t>(index)];
+    const Stream stream = streams_[static_cast<size_t>(index)].get();
     const auto num_bytes = static_cast<size_t>(storage_bytes(block.dtype, block.num_elements()));
     if (block.dtype == to.dtype && to.is_contiguous()) {
       copy_bytes(to.data, device_, block.data, cpu_device(), num_bytes, stream);
@@ -55,7 +56,9 @@ class DeviceCarrier final : public Carrier {
     copy({.x = x, .out = to}, {.stream = stream});
   }
 
-  void wait(int index) override { synchronize(device_, streams_[static_cast<size_t>(index)]); }
+  void wait(int index) override {
+    synchronize(device_, streams_[static_cast<size_t>(index)].get());
+  }
 
  private:
   // Made when the first block needs it.
@@ -73,7 +76,7 @@ class DeviceCarrier final : public Carrier {
   HostBuffer memory_;
   std::once_flag scratch_made_;
   std::optional<Tensor> scratch_;
-  std::vector<OwnStream> streams_;  // last: destroyed first, which waits for their copies
+  std::deque<OwnedStream> streams_;  // one for each buffer
 };
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include "ops/dispatch.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -93,25 +91,9 @@ std::string obstacle(const RowOption& row, const Target& target, const Context& 
 
 }  // namespace
 
-int compute_capability(Device device) {
-  constexpr size_t kRemembered = 64;
-  static std::array<std::atomic<int>, kRemembered> remembered{};
-  const size_t index = static_cast<size_t>(device.index);
-  if (device.index < 0 || index >= kRemembered) return device_info(device).compute_capability;
-  int capability = remembered[index].load(std::memory_order_relaxed);
-  if (capability == 0) {
-    capability = device_info(device).compute_capability;
-    remembered[index].store(capability, std::memory_order_relaxed);
-  }
-  return capability;
-}
-
-bool logs_rows() {
-  static const bool is_on = [] {
-    const char* value = std::getenv("TESSERA_LOG");
-    return value != nullptr && std::string_view(value).find("rows") != std::string_view::npos;
-  }();
-  return is_on;
+bool is_asked_to_log_rows() {
+  const char* value = std::getenv("TESSERA_LOG");
+  return value != nullptr && std::string_view(value).find("rows") != std::string_view::npos;
 }
 
 void log_choice(std::string_view op, const void* row, std::string_view row_name) {

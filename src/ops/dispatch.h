@@ -32,12 +32,13 @@ struct Target {
   int compute_capability = 0;  // 90 for the H200; 0: nothing runs
 };
 
-// The compute capability of a GPU, cached without a lock.
-int compute_capability(Device device);
-
-// TESSERA_LOG=rows: whether choices are printed; and prints the first use of a row (null: of the
-// CPU) by an operation.
-bool logs_rows();
+// Whether the environment has TESSERA_LOG=rows.
+bool is_asked_to_log_rows();
+inline bool logs_rows() {
+  static const bool is_on = is_asked_to_log_rows();
+  return is_on;
+}
+// Prints the first use of a row (null: of the CPU) by an operation.
 void log_choice(std::string_view op, const void* row, std::string_view row_name);
 
 // What a refusal says about a row.
@@ -97,7 +98,8 @@ template <class Args>
 template <class Args>
 Target target_of(const Op<Args>& op, Device device) {
   const bool has_rows = !op.rows_sm90.empty() || !op.rows_vendor.empty() || !op.rows.empty();
-  return {device, has_rows && !device.is_cpu() ? compute_capability(device) : 0};
+  const bool has_gpu = has_rows && !device.is_cpu();
+  return {device, has_gpu ? device_info(device).compute_capability : 0};
 }
 
 // Checks the arguments and finds the row that runs them, or refuses. Null: the CPU runs them.

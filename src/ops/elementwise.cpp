@@ -108,6 +108,11 @@ void check_embedding(const EmbeddingArgs& args) {
   expect_apart(out, table);
   expect_tensor(ids, kIndices, table);
   expect_one_each(ids, rows.num_rows, "row of out");
+  if (!args.computed) return;
+  const Named computed{"embedding: computed", *args.computed};
+  expect_tensor(computed, {DType::i32}, table);
+  expect_rank(computed, 1);
+  expect_contiguous(computed);
 }
 
 const Op<EmbeddingArgs>& embedding_op() {

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/rows.h"
 #include "kernels/gemm/rows.h"
 #include "kernels/kv/rows.h"
+#include "kernels/sampling/rows.h"
 #include "ops/attention_rows.h"
 
 namespace tessera::ops {
@@ -62,6 +63,10 @@ std::vector<RowInfo> all_rows() {
   append_kv(all, &kernels::KvCacheRows::append);
   append_kv(all, &kernels::KvCacheRows::gather);
   append_kv(all, &kernels::KvCacheRows::copy_pages);
+  append(all, "sampling", kernels::sampling_rows_sm90().sample);
+  append(all, "sampling", kernels::sampling_rows().sample);
+  append(all, "sampling", kernels::sampling_rows_sm90().token_logprobs);
+  append(all, "sampling", kernels::sampling_rows().token_logprobs);
   return all;
 }
 

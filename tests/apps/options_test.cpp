@@ -39,7 +39,7 @@ TEST(ParseQuantity, RefusesWhatIsNoCount) {
 }
 
 TEST(ParseQuantity, IsExactUpToTheLargest) {
-  EXPECT_EQ(parse_quantity("9007199254740993"), 9007199254740993);  // 2^53 + 1: no double
+  EXPECT_EQ(parse_quantity("9007199254740993"), 9007199254740993);  // 2^53 + 1: not a double
   EXPECT_EQ(parse_quantity("9223372036854775807"), INT64_MAX);
   EXPECT_EQ(parse_quantity("8388607T"), int64_t{8388607} << 40);
   EXPECT_EQ(parse_quantity("0.0009765625M"), 1024);

@@ -28,7 +28,7 @@ def copy_model(folder, *, with_weights=True, **config):
 
 @pytest.fixture(scope="module")
 def weightless(tmp_path_factory):
-    """A model without weights: what is found before they are looked for is found here too."""
+    """A model without weights, for checks that must come before the weights are read."""
     return copy_model(tmp_path_factory.mktemp("models") / "weightless", with_weights=False)
 
 
@@ -38,7 +38,7 @@ def refused(done, status):
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("tessera: "), done.stderr
     message = re.sub(r" \([a-z_]+\.(cpp|h):[0-9]+\)", "", lines[0][len("tessera: "):])
-    for word in ("_", "request:", "engine:"):  # fields of the library
+    for word in ("_", "request:", "engine:"):  # names of the library, not of the flags
         assert word not in message.replace("TESSERA_RUN_", ""), message
     return message
 
@@ -87,7 +87,7 @@ BAD = [
 
 @pytest.mark.parametrize("flag, value, words", BAD, ids=[f"{f} {v}" for f, v, _ in BAD])
 def test_a_bad_value_is_refused_before_weights_by_the_flag_as_typed(weightless, flag, value, words):
-    # Too small a --kv-bytes shows when memory is planned, which is before weights as well.
+    # A --kv-bytes that is too small is found when memory is planned, which is also before weights.
     status = 1 if flag == "--kv-bytes" else 2
     assert refused(call("run", weightless, "hello", flag, value), status).startswith(words)
 
@@ -160,7 +160,7 @@ def test_a_model_of_a_million_positions_takes_memory_for_those_it_reaches(tmp_pa
     if status == 3:
         pytest.skip(errors)
     assert status == 0, errors
-    assert peak < 300 << 20  # keys and values of a million tokens are 3.2 GB, angles 268 MB
+    assert peak < 300 << 20  # a million tokens: keys and values 3.2 GB, angles 268 MB
     short = call_json("run", MODEL, "The city of", "-n", 4, "-t", 0, "--device", "cpu", "--json")
     long = call_json("run", folder, "The city of", "-n", 4, "-t", 0, "--device", "cpu", "--json",
                      "--kv-bytes", "3300M")
@@ -174,7 +174,7 @@ def test_memory_that_is_too_short_is_refused_with_the_needs_and_the_remedy(tmp_p
     assert status == 3, errors
     assert "--kv-bytes is 1125899906842624;" in errors and "bytes are free" in errors
     assert peak < 200 << 20 or IS_SANITIZED
-    # Of 67,108,864 tokens, the angles are 17 GB, keys and values 206 GB.
+    # For 67,108,864 tokens the RoPE angles take 17 GB, keys and values 206 GB.
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 800e9:
         pytest.skip("a quarter of this machine's memory may hold it")
     status, errors, peak = call_measured(*run)

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import MODEL, call, call_json
 
-# A driver of CUDA 12.0, as far as the runtime asks it.
+# A stub of the CUDA 12.0 driver with the functions that the runtime calls.
 DRIVER = """
 int cuDriverGetVersion(int* version) { *version = 12000; return 0; }
 int cuInit(unsigned flags) { (void)flags; return 0; }

@@ -1,5 +1,5 @@
-# What a model may not do: become text when its weights are not finite, speak to the terminal by its
-# names, or end the program by shrinking.
+# Hostile models: weights that are not finite, names with terminal escapes, files that shrink while
+# they are mapped.
 # SPDX-License-Identifier: MIT
 import json
 import os

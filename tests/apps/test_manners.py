@@ -11,7 +11,7 @@ VERBS = ["run", "bench", "perplexity", "eval", "inspect", "doctor"]
 
 
 def one_line(done):
-    """The error's line, which must be the only one and say who speaks."""
+    """The error message: the only line, beginning with the program's name."""
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("tessera: ")

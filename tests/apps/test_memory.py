@@ -26,8 +26,8 @@ def test_too_little_memory_is_an_error(flags):
     seen = set()
     for megabytes in range(40, 130, 3):
         done = call_within(megabytes * MB, "run", MODEL, "Once", "-n", "4", *flags)
-        assert done.returncode >= 0, (megabytes, done.returncode, done.stderr)  # by no signal
+        assert done.returncode >= 0, (megabytes, done.returncode, done.stderr)  # no signal
         if done.returncode > 0:
             assert done.stderr.startswith("tessera: "), (megabytes, done.stderr)
         seen.add(done.returncode == 0)
-    assert seen == {True, False}  # the limits reach from too little to enough
+    assert seen == {True, False}  # some limits are too low and some are enough

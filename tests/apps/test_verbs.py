@@ -14,9 +14,9 @@ import pytest
 
 from conftest import MODEL, REPOSITORY, call, call_json
 
-# Of four windows of the text below, in f32.
+# Perplexity over four windows of the text below, in f32.
 PERPLEXITY = 7.05597
-# Of the first four windows of enwiki_val.txt, in f32; the whole text has 24.9037.
+# Perplexity over the first four windows of enwiki_val.txt, in f32; the whole text has 24.9037.
 ENWIKI_4 = 29.0504
 
 
@@ -316,7 +316,7 @@ def test_chat_answers_obeys_and_survives_ctrl_c():
     terminal.wait_for("> ")
     terminal.type("The city of\n")
     terminal.wait_for("The city of\r\n")
-    terminal.wait_for(" ")  # of the answer
+    terminal.wait_for(" ")  # the answer has begun
     os.kill(terminal.pid, signal.SIGINT)
     stats = terminal.wait_for("generated") + terminal.wait_for("> ")
     assert "2000 generated" not in stats and "tok/s" in stats

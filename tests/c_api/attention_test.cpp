@@ -16,8 +16,9 @@ namespace {
 using Floats = std::vector<float>;
 using Ints = std::vector<int32_t>;
 
-// Four tokens of one head whose scores are all 0: a query gives the mean of the values it sees,
-// which are powers of two, so that a sum says which they were. A test adds what it is about.
+// Four tokens of one head, with all scores 0: a query returns the mean of the values it sees. They
+// are powers of two, so their sum shows which ones were seen. Each test sets the arguments it is
+// about.
 struct AttentionCase {
   Array<float> q{{1, 4, 1, 2}};
   Array<float> k{{1, 4, 1, 2}};
@@ -79,7 +80,7 @@ TEST(CApiAttention, TakesIntervalsAndGivesTheLogarithm) {
 
 TEST(CApiAttention, TakesSinksScaleAndSoftcap) {
   AttentionCase c;
-  Array<float> sinks({1}, {std::log(4.0f)});  // as much as the four keys together
+  Array<float> sinks({1}, {std::log(4.0f)});  // weighs as much as the four keys
   c.args.sinks = sinks;
   expect_ok(c.run());
   for (const float value : c.out.values) EXPECT_NEAR(value, 22.5f, 1e-4);
@@ -147,7 +148,7 @@ TEST(CApiAttention, DropsWeightsByASeed) {
     return c.out.values;
   };
   const Floats first = dropped_by(1);
-  for (const float value : first) EXPECT_EQ(std::fmod(value, 6.0f), 0.0f);  // twice 1/4 of a sum
+  for (const float value : first) EXPECT_EQ(std::fmod(value, 6.0f), 0.0f);  // 2 * (1/4) * a sum
   EXPECT_NE(first, Floats(4, 45));
   EXPECT_NE(dropped_by(2), first);
   EXPECT_EQ(dropped_by(1), first);

@@ -24,8 +24,8 @@ void expect_near(const Array<float>& got, const Floats& want) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got.values[i], want[i], 1e-5) << i;
 }
 
-// Two parts of two heads. The second part of the first head has three times the weight of the
-// first, that of the second head none.
+// Two parts of two heads. For head 0 the second part weighs three times as much as the first; for
+// head 1 it weighs nothing.
 struct MergeCase {
   Array<float> parts{{2, 1, 2, 2}, {4, 8, 1, 2, -4, 4, 5, 6}};
   Array<float> part_lses{{2, 1, 2}, {0, 1, std::log(3.0f), kNothing}};
@@ -67,9 +67,9 @@ TEST(CApiMerge, RefusesWhatIsMissingOrWrong) {
   expect_refused(c.run(), "TesseraMergeAttentionArgs.struct_size is 24; set it to sizeof, 40");
 }
 
-// Two sequences of one head of 2, whose scores are all 0: a token gives the mean of the values it
-// sees. Both begin with the 3 tokens of pages 2 and 0; then the first has 1 of its own, in page 1,
-// and the second is none but those.
+// Two sequences, one head of size 2, all scores 0: a query returns the mean of the values it sees.
+// Both sequences begin with the 3 tokens of pages 2 and 0. The first has one token of its own, in
+// page 1; the second has none.
 struct CascadeCase {
   Array<float> q{{2, 1, 2}};
   Array<float> k{{3, 2, 1, 2}};
@@ -114,7 +114,7 @@ TEST(CApiCascade, AttendsToSharedAndOwnTokens) {
   EXPECT_EQ(c.q.values, c.out.values);
 }
 
-// Without a table piece n is page n, and there are as many: 2 tokens, then 1.
+// Without a page table, piece n is page n. Here there are two pieces, of 2 tokens and 1.
 TEST(CApiCascade, TakesSharedTokensInPieces) {
   CascadeCase c;
   Array<int32_t> piece_lens({2}, {2, 1});
@@ -133,11 +133,12 @@ TEST(CApiCascade, TakesSharedTokensInPieces) {
 
 TEST(CApiCascade, TakesSinksScalesAndLists) {
   CascadeCase c;
-  Array<float> sinks({1}, {std::log(4.0f)});  // as much as the four keys together
+  Array<float> sinks({1}, {std::log(4.0f)});  // weighs as much as the four keys
   c.args.sinks = sinks;
   expect_ok(c.run());
   expect_near(c.out, {15, 1.5, 60 / 7.0f, 6 / 7.0f});
-  // Own values of 8 and 6, as codes with a scale of 2 a row; then a list that leaves them out.
+  // First the sequence's own values, 8 and 6, quantised with a scale of 2 per row; then a list of
+  // keys that leaves them out.
   Array<int8_t> codes({3, 2, 1, 2}, std::vector<int8_t>{0, 0, 0, 0, 4, 3});
   Array<uint16_t> scales({3, 2, 1, 1}, std::vector<uint16_t>(6, 0x4000));
   scales.dl.dtype = {kDLFloat, 16, 1};

@@ -13,7 +13,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// Two sequences of one head in pages of 2 tokens, whose scores are all 0: a token gives the mean of
+// Two sequences of one head in pages of 2 tokens, with all scores 0: a query returns the mean of
 // the values it sees, which are powers of two. The first has 3 tokens, the second 1.
 struct DecodeCase {
   Array<float> q{{2, 1, 2}};
@@ -52,7 +52,7 @@ TEST(CApiDecode, AttendsToTheTokensOfASequence) {
 
 TEST(CApiDecode, TakesSinksListsAndGivesTheLogarithm) {
   DecodeCase c;
-  Array<float> sinks({1}, {std::log(3.0f)}), lse({2, 1});  // as much as the three keys together
+  Array<float> sinks({1}, {std::log(3.0f)}), lse({2, 1});  // weighs as much as the three keys
   Array<int32_t> keys({2, 1, 2}, {0, 2, 0, 7}), num_keys({2, 1}, {2, 1});
   c.args.sinks = sinks;
   c.args.lse = lse;
@@ -69,7 +69,8 @@ TEST(CApiDecode, TakesSinksListsAndGivesTheLogarithm) {
 
 TEST(CApiDecode, TakesCodesInBytesWithTheirScales) {
   DecodeCase c;
-  // 1 and 3 as e4m3 for keys of one head; i4 values, two to a byte, with scale 2 and low 5.
+  // Keys as e4m3, all 0. Values as i4, two to a byte, with scale 2 and low 5: codes 1 and 3 are 7
+  // and 11.
   Array<uint8_t> k({3, 2, 1, 2}), v({3, 2, 1, 1}, std::vector<uint8_t>(6, 0x31));
   Array<uint16_t> scales({3, 2, 1, 2});
   for (size_t i = 0; i < scales.values.size(); ++i) scales.values[i] = i % 2 == 0 ? 0x4000 : 0x4500;

@@ -104,6 +104,16 @@ TEST(CApi, SoftmaxScalesAndMasks) {
   expect_near(out.values, {0.25f, 0.75f, 0}, 1e-6f);
 }
 
+TEST(CApi, ScaleCapsAndAddsTheResidual) {
+  Array<float> x({1, 2}, {1, -2});
+  Array<float> out({1, 2});
+  expect_ok(tessera_scale(x, out, nullptr, 0.5f, 0.0f, nullptr));
+  EXPECT_EQ(out.values, (Floats{0.5f, -1}));
+  Array<float> residual({1, 2}, {10, 20});
+  expect_ok(tessera_scale(x, residual, residual, 2.0f, 4.0f, nullptr));
+  expect_near(residual.values, {10 + 4 * std::tanh(0.5f), 20 - 4 * std::tanh(1.0f)}, 1e-5f);
+}
+
 TEST(CApi, EmbeddingPicksRows) {
   Array<float> table({3, 2}, {1, 2, 3, 4, 5, 6});
   Array<int64_t> ids({2}, {2, 0});

@@ -35,7 +35,7 @@ struct Bf16Array : Array<uint16_t> {
   }
 };
 
-// a . b^T = {3, 5, -1; 7, 11, -1}; a test adds what it is about.
+// a . b^T = {3, 5, -1; 7, 11, -1}; each test sets the arguments it is about.
 struct GemmCase {
   Array<float> a{{2, 2}, {1, 2, 3, 4}};
   Array<float> b{{3, 2}, {1, 1, 1, 2, 1, -1}};
@@ -176,7 +176,7 @@ TEST(CApiGemm, PrunesExpandsAndMultipliesByWhatIsKept) {
   kept[0] = 0, kept[3] = 0;
   EXPECT_EQ(back.floats(), kept);
   Bf16Array a({2, 32}, Floats(64, 1.0f));
-  a.values[0] = 0x4280;  // 64, of a left-out weight
+  a.values[0] = 0x4280;  // 64, where the weight was pruned
   Bf16Array out({2, 1});
   expect_ok(tessera_gemm_2_4(a, values, meta, out, nullptr));
   EXPECT_EQ(out.floats(), (Floats{7, 7}));

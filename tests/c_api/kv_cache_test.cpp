@@ -69,7 +69,7 @@ TEST(CApiKvAppend, WritesTokensToTheirSlots) {
 
 TEST(CApiKvAppend, RotatesByATableIfOneIsGiven) {
   AppendCase c;
-  // Position 0 turns by a quarter, (a, b) to (-b, a); position 1 not at all.
+  // Position 0 rotates by 90 degrees, (a, b) to (-b, a); position 1 by 0.
   Array<float> q({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}), table({2, 2}, {0, 1, 1, 0});
   Array<int64_t> positions({2}, {0, 1});
   c.args.rope_q = q;
@@ -103,7 +103,7 @@ TEST(CApiKvAppend, TakesTheStyleOfTheRotation) {
 TEST(CApiKvAppend, QuantisesToBytesWithTheirScales) {
   AppendCase c;
   c.k.values = {2, 6, -4, 0};  // at a scale of 2: 1, 3, -2 and 0 as e4m3
-  c.v.values = {5, 35, 9, 9};  // scale 2 from 5, then a row of one value
+  c.v.values = {5, 35, 9, 9};  // scale 2, low 5; then a row whose elements are equal
   c.slots.values = {5, -1};    // the second token is skipped
   Array<uint8_t> k_codes({3, 2, 1, 2}), v_codes({3, 2, 1, 1});
   Array<float> k_scales({1}, {2});
@@ -122,7 +122,7 @@ TEST(CApiKvAppend, QuantisesToBytesWithTheirScales) {
   c.slots.values = {-1, 0};
   expect_ok(c.run());
   EXPECT_EQ(k_codes.values[0], 0xc0);
-  EXPECT_EQ(v_scales.values[0], 0x3c00);  // of nothing to tell apart: 1
+  EXPECT_EQ(v_scales.values[0], 0x3c00);  // a row of equal elements has scale 1
 }
 
 // One sequence of 33 tokens in pages of 32, keys in 4 bits by column. Token t has key 2 (t % 16):

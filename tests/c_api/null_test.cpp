@@ -15,7 +15,7 @@
 namespace tessera::testing {
 namespace {
 
-// How many tensors a struct of arguments has behind its size: they fill it up to its first scalar.
+// How many tensors a struct of arguments has: they lie between its size and its first scalar.
 template <class Args>
 constexpr size_t kNumTensors = 0;
 constexpr size_t count_tensors(size_t first_scalar) {
@@ -39,8 +39,10 @@ constexpr size_t kNumTensors<TesseraKvAppendArgs> = count_tensors(offsetof(Tesse
 template <>
 constexpr size_t kNumTensors<TesseraKvGatherArgs> = count_tensors(offsetof(TesseraKvGatherArgs,
                                                                            k_format));
+template <>
+constexpr size_t kNumTensors<TesseraSampleArgs> = count_tensors(sizeof(TesseraSampleArgs));
 
-// A value of any type that the ABI takes; what it points to is sound.
+// A valid argument of each type that the ABI takes.
 template <class T>
 struct Sample {
   T value{};
@@ -56,7 +58,7 @@ struct Sample<const char*> {
   const char* get() { return "copy"; }
 };
 template <>
-struct Sample<void*> {  // a stream, of which only the default one is always there
+struct Sample<void*> {  // a stream: only the default one always exists
   void* get() { return nullptr; }
 };
 template <class Struct>
@@ -165,6 +167,7 @@ const Export kExports[] = {
     entry<tessera_prune_2_4>("tessera_prune_2_4"),
     entry<tessera_expand_2_4>("tessera_expand_2_4"),
     entry<tessera_gemm_2_4>("tessera_gemm_2_4"),
+    entry<tessera_scale>("tessera_scale"),
     entry<tessera_attention_prefill>("tessera_attention_prefill"),
     entry<tessera_attention_decode>("tessera_attention_decode"),
     entry<tessera_attention_merge>("tessera_attention_merge"),
@@ -172,6 +175,8 @@ const Export kExports[] = {
     entry<tessera_kv_append>("tessera_kv_append"),
     entry<tessera_kv_gather>("tessera_kv_gather"),
     entry<tessera_kv_copy_pages>("tessera_kv_copy_pages"),
+    entry<tessera_sample>("tessera_sample"),
+    entry<tessera_token_logprobs>("tessera_token_logprobs"),
     entry<tessera_on_objects>("tessera_on_objects"),
     entry<tessera_num_cuda_devices>("tessera_num_cuda_devices"),
     entry<tessera_device_info>("tessera_device_info"),

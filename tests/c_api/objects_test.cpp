@@ -155,8 +155,8 @@ TEST_F(ObjectsTest, NeedAReaderWithAllItsFunctions) {
 TEST_F(ObjectsTest, AskForTheirStreamOnAGpuOnly) {
   EXPECT_EQ(copy(), TESSERA_OK);
   EXPECT_EQ(num_stream_questions, 0);
-  // Device 5 has no stream, so nothing runs there; with a context nobody asks, and the operation
-  // itself refuses tensors on two devices.
+  // The framework has no stream for device 5, so nothing runs. If a context is given, the framework
+  // is not asked, and the operation itself refuses tensors on two devices.
   x_object.dl_tensor.device = {kDLCUDA, 5};
   EXPECT_EQ(copy(), -1);
   EXPECT_EQ(num_stream_questions, 1);
@@ -241,12 +241,32 @@ TEST_F(ObjectsTest, AreAllThereIsToAStruct) {
 }
 
 TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
-  for (const char* op : {"rms_norm",          "layer_norm",       "rope",         "activation",
-                         "softmax",           "embedding",        "copy",         "quantize",
-                         "dequantize",        "reduce",           "argmax",       "gemm",
-                         "pack_gate_up",      "prune_2_4",        "expand_2_4",   "gemm_2_4",
-                         "attention_prefill", "attention_decode", "kv_append",    "kv_gather",
-                         "attention_cascade", "attention_merge",  "kv_copy_pages"}) {
+  for (const char* op : {"rms_norm",
+                         "layer_norm",
+                         "rope",
+                         "activation",
+                         "softmax",
+                         "embedding",
+                         "copy",
+                         "quantize",
+                         "dequantize",
+                         "reduce",
+                         "argmax",
+                         "gemm",
+                         "pack_gate_up",
+                         "prune_2_4",
+                         "expand_2_4",
+                         "gemm_2_4",
+                         "attention_prefill",
+                         "attention_decode",
+                         "kv_append",
+                         "kv_gather",
+                         "attention_cascade",
+                         "attention_merge",
+                         "kv_copy_pages",
+                         "sample",
+                         "token_logprobs",
+                         "scale"}) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);

@@ -116,7 +116,7 @@ TEST(CApiRefuses, PackedInt4WithGaps) {
                  "quantize: out has stride 2 along its last axis");
 }
 
-// Doubled for the elements of a byte, it would become negative.
+// A stride in bytes is doubled to count i4 elements, and this one would overflow.
 TEST(CApiRefuses, PackedInt4WithAStrideOutOfRange) {
   Array<float> x({1, 4});
   Array<uint8_t> q({1, 2});

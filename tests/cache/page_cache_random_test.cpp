@@ -168,7 +168,7 @@ class RandomOperations {
     }
   }
 
-  // The whole sequence, or only what a chunk had written.
+  // Indexes the whole sequence, or only a prefix of it, as after a chunk.
   void index(Sequence& sequence) {
     const int64_t num_tokens = std::ssize(sequence.tokens);
     const int64_t num_written = below(2) == 0 ? num_tokens : below(num_tokens + 1);
@@ -197,7 +197,7 @@ class RandomOperations {
   void clear() {
     cache_.clear_index();
     model_.clear_index();
-    // A list without pages begins when it gets its first.
+    // A sequence without pages has nothing from before the index was cleared.
     for (Sequence& sequence : sequences_) sequence.is_stale = !sequence.list.pages.empty();
   }
 

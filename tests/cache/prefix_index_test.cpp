@@ -47,7 +47,8 @@ TEST(PrefixIndex, ASaltCannotPassForAPage) {
   const PrefixIndex index(1, 2, kKey);
   const Tokens tokens = {3, 4};
   const Digest parent = index.root("x");
-  // The bytes a page is hashed from, with and without a leading word to tell its kind.
+  // A salt made of the very bytes that a page is hashed from, with and without the leading word
+  // that separates pages from salts.
   std::string forged(8 + 16 + 8, '\0');
   forged[0] = 1;
   std::memcpy(forged.data() + 8, &parent, 16);

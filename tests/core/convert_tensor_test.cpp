@@ -101,8 +101,8 @@ int64_t model_bits(DType dtype, long double value) {
   return 0;
 }
 
-// Every pattern of a narrow type; for 32 and 64 bits the edges, what a detour through float would
-// round twice, and random numbers of every magnitude.
+// Every bit pattern of a narrow type. For 32 and 64 bits: edge cases, values that a conversion by
+// way of float would round twice, and random numbers of every magnitude.
 std::vector<int64_t> source_bits(DType dtype) {
   std::vector<int64_t> bits;
   const int width = bit_width(dtype);
@@ -123,7 +123,7 @@ std::vector<int64_t> source_bits(DType dtype) {
     }
     return bits;
   }
-  const auto add = [&](uint64_t magnitude) {  // both signs; wrapping at the top is welcome
+  const auto add = [&](uint64_t magnitude) {  // both signs; may wrap at the top
     bits.push_back(static_cast<int64_t>(magnitude));
     bits.push_back(static_cast<int64_t>(0 - magnitude));
   };

@@ -133,7 +133,7 @@ TYPED_TEST(NarrowFloat, RandomFloatsAgreeWithASearchOfEveryValue) {
   }
 }
 
-// Rounds by the C library and holds within the type, the long way round.
+// The reference: rounds with the C library in long double, then clamps to the type's range.
 template <class Int>
 Int model_int(float value, Int low, Int high) {
   if (std::isnan(value)) return 0;
@@ -210,8 +210,7 @@ TEST(Float, PassesThroughUnchanged) {
   EXPECT_EQ(to_float(-1.25f), -1.25f);
 }
 
-// The formats' documented landmarks, written out so that the model above is itself held to
-// something.
+// Values that the formats' specifications list, to check the model above itself.
 static_assert(from_float<F16>(1.0f).bits == 0x3c00 && to_float(F16{0x7bff}) == 65504.0f);
 static_assert(to_float(F16{0x0001}) == 0x1p-24f && from_float<F16>(65520.0f).bits == 0x7c00);
 static_assert(from_float<Bf16>(1.0f).bits == 0x3f80 && from_float<Bf16>(-2.0f).bits == 0xc000);

@@ -13,7 +13,6 @@
 #include "tessera/core/device.h"
 #include "tessera/core/host_buffer.h"
 #include "tessera/core/memory_use.h"
-#include "tessera/core/own_stream.h"
 #include "tessera/core/tensor.h"
 #include "tests/core/message_of.h"
 #include "tests/gpu.h"
@@ -70,20 +69,6 @@ TEST_F(DeviceOnGpu, AllocationsAreCountedAndTheDriverSeesThem) {
   }
   EXPECT_EQ(allocated_bytes(cuda_device()).now, before.now);
   EXPECT_EQ(allocated_bytes(cuda_device()).peak, before.now + kTaken);
-}
-
-TEST_F(DeviceOnGpu, AStreamOfItsOwnIsFinishedWhenItEnds) {
-  constexpr size_t kBytes = 64 << 20;
-  const HostBuffer host(cuda_device(), kBytes);
-  const Tensor there(DType::u8, {static_cast<int64_t>(kBytes)}, cuda_device());
-  fill_bytes(there.view().data, cuda_device(), 7, kBytes);
-  synchronize(cuda_device());
-  {
-    const OwnStream stream(cuda_device());
-    EXPECT_NE(static_cast<Stream>(stream), nullptr);
-    copy_bytes(host.as<uint8_t>(), cpu_device(), there.view().data, cuda_device(), kBytes, stream);
-  }
-  EXPECT_EQ(host.as<uint8_t>()[kBytes - 1], 7);
 }
 
 TEST_F(DeviceOnGpu, PinnedMemoryMakesTheTripThereAndBack) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "tessera/core/memory_use.h"
-#include "tessera/core/own_stream.h"
 #include "tessera/core/tensor.h"
 #include "tests/core/message_of.h"
 
@@ -25,7 +24,7 @@ Device absent_gpu() { return cuda_device(num_cuda_devices()); }
 
 bool is_cuda_build() { return !cuda_runtime_version().empty(); }
 
-// "cuda:N was asked for" comes first; why it cannot be had depends on the build.
+// The message begins with "cuda:N was asked for"; the reason after it depends on the build.
 void expect_refusal(const std::string& message, const std::string& verb) {
   EXPECT_TRUE(message.starts_with(verb + ": " + to_string(absent_gpu()) + " was asked for"))
       << message;
@@ -139,13 +138,6 @@ TEST(Device, TheMostHostMemoryIsWhatWasWritten) {
   const Tensor tensor(DType::u8, {static_cast<int64_t>(kBytes)});
   fill_bytes(tensor.view().data, cpu_device(), 1, kBytes);
   EXPECT_GE(peak_host_bytes(), static_cast<int64_t>(kBytes));
-}
-
-TEST(Device, AStreamOfTheCpuIsTheNullStream) {
-  OwnStream stream(cpu_device());
-  EXPECT_EQ(static_cast<Stream>(stream), nullptr);
-  expect_refusal(message_of([] { const OwnStream stream(absent_gpu()); }),
-                 is_cuda_build() ? "DeviceGuard" : "OwnStream");
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST(Fork, AChildMayAskForThreadsOfItsOwn) {
 }
 #endif
 
-// The moment of the fork is any moment of another thread's loops.
+// Forks at arbitrary moments while another thread runs loops.
 TEST(Fork, WhileAnotherThreadIsInLoops) {
   const Threads threads(3);
   std::atomic<bool> stop = false;

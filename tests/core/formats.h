@@ -61,8 +61,8 @@ class Encoder {
     for (uint32_t bits = 0; bits <= layout.largest_finite(); ++bits) {
       values_.push_back(decode(layout, bits));
     }
-    // The value that would follow if the exponents went on: from half way to it on, f16 and bf16
-    // overflow.
+    // The value that one more exponent would encode. In f16 and bf16 everything from half way to it
+    // upwards overflows.
     const size_t last = values_.size() - 1;
     next_value_ = 2 * values_[last] - values_[last - 1];
   }

@@ -109,7 +109,7 @@ TEST(Parallel, ItemsAfterAnExceptionAreSkipped) {
   EXPECT_THROW(parallel_tasks(10'000, body), std::bad_alloc);
   EXPECT_LT(num_run, 5000);
   num_run = 0;
-  parallel_tasks(100, [&](int64_t) { ++num_run; });  // the pool is as good as before
+  parallel_tasks(100, [&](int64_t) { ++num_run; });  // the pool still works
   EXPECT_EQ(num_run, 100);
 }
 
@@ -145,7 +145,7 @@ TEST(Parallel, ManyCallersAtOnce) {
   const Threads threads(4);
   std::vector<std::thread> callers;
   std::atomic<int> num_wrong = 0;
-  for (int caller = 0; caller < 12; ++caller) {  // more than there are places for loops
+  for (int caller = 0; caller < 12; ++caller) {  // more loops at once than the pool has slots
     callers.emplace_back([&, caller] {
       for (int round = 0; round < 200; ++round) {
         std::atomic<int64_t> sum = 0;
@@ -218,11 +218,11 @@ TEST(Parallel, WorkersLeaveSignalsToTheProgram) {
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     EXPECT_EQ(sigismember(&blocked, SIGINT), 1);
     EXPECT_EQ(sigismember(&blocked, SIGTERM), 1);
-    EXPECT_EQ(sigismember(&blocked, SIGBUS), 0);  // a page of a mapped file that is gone
+    EXPECT_EQ(sigismember(&blocked, SIGBUS), 0);  // raised when a mapped file has shrunk
   });
 }
 
-// What is decided once in a process is tested in processes of their own.
+// Settings that are read once per process: each test starts its own process.
 class ParallelDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -27,7 +27,7 @@ TEST(Shown, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(shown("nul\0end"s), "nul\\x00end");
   EXPECT_EQ(shown("\x7f"), "\\x7f");
   EXPECT_EQ(shown("\u009b31m"), "\\u{9b}31m");              // CSI in one character
-  EXPECT_EQ(shown("a\u202egpj.exe"), "a\\u{202e}gpj.exe");  // turns the direction
+  EXPECT_EQ(shown("a\u202egpj.exe"), "a\\u{202e}gpj.exe");  // right-to-left override
   EXPECT_EQ(shown("a\u200bb\ufeffc\u2028d"), "a\\u{200b}b\\u{feff}c\\u{2028}d");
 }
 

@@ -11,10 +11,10 @@ constexpr Activation kKinds[] = {Activation::relu, Activation::silu, Activation:
 
 struct Exact {
   double y;
-  double relative_error;  // of the same in float, in units of 2^-24
+  double relative_error;  // of float arithmetic, in units of 2^-24
 };
 
-// Written in other forms than the code: by tanh and erfc of long double. An error in the argument
+// Uses other formulas than the code: tanh and erfc in long double. A relative error in the argument
 // of the exponential is multiplied by that argument.
 Exact exact(Activation kind, double x) {
   const long double wide = x;
@@ -60,7 +60,7 @@ class CpuActivation : public ::testing::TestWithParam<DType> {};
 TEST_P(CpuActivation, IsCloseOverTheWholeRange) {
   constexpr int64_t kCols = 2001;
   Tensor x(GetParam(), {2, kCols}), out(GetParam(), {2, kCols});
-  double next = -110.0;  // where the smallest subnormal f32 is passed
+  double next = -110.0;  // results there are below the smallest f32
   fill(x.view().slice(0, 0, 1), [&] { return next += 0.11 / 2; });
   fill_normal(x.view().slice(0, 1, 2), 3);
   for (Activation kind : kKinds) {

@@ -1,5 +1,5 @@
-// A query's output on the CPU has the same bits in any chunk, batch, page size, place in memory and
-// number of threads, and nothing it does not see can touch it.
+// On the CPU a query's output has the same bits in any chunk, batch, page size, memory layout and
+// number of threads, and does not depend on keys that it does not see.
 // SPDX-License-Identifier: MIT
 #include "tests/core/threads.h"
 #include "tests/cpu/attention_case.h"
@@ -33,7 +33,7 @@ std::vector<Setting> settings(DType dtype) {
           {{dtype, 4, 4, 96}, {.window = 20}},
           {{dtype, 5, 1, 40}, {.softcap = 10.0f}},
           {{dtype, 2, 1, 128}, {.window = 65, .softcap = 30.0f}},
-          {{dtype, 100, 1, 16}, {.window = 70}},  // an item ends amid the heads of a token
+          {{dtype, 100, 1, 16}, {.window = 70}},  // a task ends between heads of a token
           {{dtype, 2, 2, 256}, {}}};
 }
 
@@ -74,7 +74,7 @@ TEST_P(CpuAttentionBits, AWholePromptGivesWhatDecodeGivesAtEveryLevel) {
   }
 }
 
-// The width of the vectors enters nowhere; only levels without a fused multiply-add differ.
+// Results do not depend on the vector width; only levels without fused multiply-add differ.
 TEST_P(CpuAttentionBits, Avx2AndAvx512Agree) {
   if (cpu::simd_levels().size() < 3) GTEST_SKIP() << "this CPU has no AVX-512";
   for (const auto& [shape, scores] : settings(GetParam())) {
@@ -115,8 +115,8 @@ TEST_P(CpuAttentionBits, TheOutputMayBeTheQuery) {
   EXPECT_TRUE(all_equal(values_of(in_place.q), values_of(c.out)));
 }
 
-// A query whose key and value are NaN spoils itself and no token before it, though token 70
-// shares its tile.
+// NaN in the key and value of token 71 reaches that token and later ones, and none before it,
+// although token 70 shares its tile.
 TEST_P(CpuAttentionBits, NoTokenSeesTheFuture) {
   const HeadShape shape{GetParam(), 6, 2, 64};
   const Sequence clean(shape, 130, 1), spoilt(shape, 130, 1);
@@ -130,7 +130,7 @@ TEST_P(CpuAttentionBits, NoTokenSeesTheFuture) {
     EXPECT_TRUE(same_bytes_of(a.out.view().slice(0, 0, 71), b.out.view().slice(0, 0, 71)));
     const Values after = values_of(b.out.view().slice(0, 71, 130));
     EXPECT_TRUE(all_equal(after, Values(after.size(), kNan)));
-    // Nor does one see what has left its window.
+    // With a window, tokens that no longer see token 71 are unaffected as well.
     const Scores scores{.window = 10};
     cpu::attention_prefill(a.prefill(scores), level);
     cpu::attention_prefill(b.prefill(scores), level);
@@ -143,7 +143,7 @@ TEST_P(CpuAttentionBits, InfiniteKeysAndQueriesOfNanStayVisible) {
   const Sequence tokens(shape, 40, 1);
   fill(tokens.q.view().slice(0, 39, 40).slice(1, 1, 2), [] { return kNan; });
   fill(tokens.q.view().slice(0, 39, 40).slice(1, 0, 1), [] { return 1.0; });
-  // Every score of the first head is minus infinity but the last, which is finite.
+  // In the first head all scores are minus infinity except the last.
   fill(tokens.k.view().slice(0, 0, 39), [] { return -kInfinity; });
   const PagedCase c(shape, {{&tokens, 40, 1}}, 8);
   for (SimdLevel level : cpu::simd_levels()) {

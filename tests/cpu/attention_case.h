@@ -1,5 +1,5 @@
-// Sequences with random queries, keys and values, laid out in a pool of pages that is NaN wherever
-// attention may not look.
+// Sequences with random queries, keys and values in a pool of pages. Everything that attention must
+// not read is NaN.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -26,7 +26,7 @@ struct Scores {
   float softcap = 0.0f;
 };
 
-// The tokens of one sequence, whichever pages and chunks they come in.
+// The tokens of one sequence, independent of how they are paged and chunked.
 struct Sequence {
   Sequence(const HeadShape& shape, int64_t length, uint64_t seed, double spread = 1.0)
       : q(shape.dtype, {length, shape.num_heads, shape.head_dim}),
@@ -39,7 +39,8 @@ struct Sequence {
   Tensor q, k, v;
 };
 
-// The first seq_len tokens of a sequence are in the cache, the last num_queries of them ask.
+// The first seq_len tokens of a sequence are in the cache; the last num_queries of them are
+// queries.
 struct Part {
   const Sequence* sequence;
   int64_t seq_len;

@@ -1,4 +1,4 @@
-// Dropout of attention on the CPU: how much is dropped, what decides, and what does not.
+// Dropout of attention on the CPU: how much is dropped, and what the choice depends on.
 // SPDX-License-Identifier: MIT
 #include "tests/core/threads.h"
 #include "tests/cpu/attention_layout.h"
@@ -44,7 +44,7 @@ TEST(CpuAttentionDropout, DropsItsRateAndScalesTheRest) {
   }
 }
 
-// The share of weights whose fate agrees, which for independent choices is 1/2.
+// The share of weights that are dropped in both or kept in both: 1/2 for independent choices.
 TEST(CpuAttentionDropout, SeedHeadSequencePositionAndKeyDecide) {
   const Values weights = weights_of(identity_problem(0.5f, 7));
   EXPECT_EQ(weights, weights_of(identity_problem(0.5f, 7)));

@@ -1,5 +1,4 @@
-// An attention problem laid out in tensors, with NaN and numbers out of range wherever attention
-// may not look.
+// An attention problem laid out in tensors. What attention must not read is NaN or out of range.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -12,8 +12,8 @@ const std::vector<Lengths> kEven = {{9, 9}, {9, 130}, {9, 1}, {9, 0}, {9, 65}, {
 const std::vector<Lengths> kRagged = {{0, 5}, {1, 1},    {63, 63}, {64, 64}, {65, 65}, {1, 65},
                                       {0, 0}, {65, 130}, {3, 0},   {5, 2},   {2, 64},  {1, 129}};
 
-// The double path rounds to float and then to the type of out; its own error is some 1e-13 of the
-// values in sight, for scores of up to a thousand.
+// The double path rounds to float and then to the type of out. Its own error is about 1e-13 of the
+// visible values, for scores of up to a thousand.
 void expect_close_out(const LaidOutAttention& laid_out, const AttentionProblem& problem,
                       const AttentionResult& want, double float_error = 0.0) {
   Values bound;
@@ -165,7 +165,8 @@ TEST(CpuAttentionLayout, OneHugeKeyTakesTheQueriesThatSeeIt) {
   EXPECT_FLOAT_EQ(static_cast<float>(lse.back()), 4e30f);  // 16 * 1e30 / sqrt(16)
 }
 
-// Minus infinity for every score is as good as no key; NaN and infinity stay visible.
+// A query whose scores are all minus infinity behaves as if it had no keys; NaN and infinity show
+// in the output.
 TEST(CpuAttentionLayout, ScoresThatAreNotFinite) {
   const AttentionProblem problem{.lengths = {{3, 3}}, .mask = mask_case("full")};
   for (double key : {-kInfinity, kInfinity, kNan}) {
@@ -220,8 +221,8 @@ TEST(CpuAttentionLayout, TheOutputMayBeTheQuery) {
   EXPECT_TRUE(all_equal(values_of(in_place.q), values_of(laid_out.args().out)));
 }
 
-// Both ways on what both take. The way by vectors is off by about (d_k + 2) 2^-24 of a score's
-// terms, some 1e-5 here, and 2 n 2^-24 more in the sums.
+// Compares the SIMD path with the double path on problems that both take. The SIMD path errs by
+// about (d_k + 2) 2^-24 of a score's terms, 1e-5 here, plus 2 n 2^-24 in the sums.
 TEST(CpuAttentionByVectors, AgreesWithTheWayInDouble) {
   for (DType dtype : kFloatTypes) {
     for (std::string_view mask : {"causal", "sliding"}) {

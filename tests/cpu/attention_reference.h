@@ -1,4 +1,4 @@
-// Attention by its definition, in float64 and with no thought of layout: a problem is a list of
+// Attention by its definition, in float64 and independent of layout: a problem is a list of
 // sequences, a mask is a predicate. attention_layout.h lays the same problem out in tensors.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -20,7 +20,7 @@ struct Query {
   int64_t sequence, index, position;
 };
 
-// The same mask said twice: as the arguments say it, and as a predicate.
+// One mask in two forms: as arguments and as a predicate.
 struct MaskCase {
   std::string_view name;
   int64_t left = -1, right = -1;
@@ -148,7 +148,7 @@ struct AttentionData {
 // In the order of sequences, queries, heads and elements.
 struct AttentionResult {
   Values out, lse;
-  Values sizes;  // like out: the weighted mean of the sizes of the values, for bounds
+  Values sizes;  // like out: the weighted mean of the values' magnitudes, for bounds
 };
 
 namespace reference {

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kGroup = 3;  // query heads that share keys
 constexpr int64_t kHeads = KvCase::kHeads * kGroup;
 
-// What a query sees and how its scores are made, said once more for the loops.
+// What a query sees and how its scores are computed, in the form the reference loops use.
 struct Rules {
   double softcap = 0.0;
   Values sinks = {}, slopes = {};
@@ -59,7 +59,7 @@ Result attend(const KvCase& c, const KvCase::Gathered& kv, const std::vector<int
   return result;
 }
 
-// Every element within a few roundings to float of the largest.
+// Every element may err by a few float roundings of the largest one.
 void expect_close(const Values& got, const Values& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -210,7 +210,7 @@ TEST_F(CpuDecode, ACacheInOnePieceNeedsNoTable) {
   expect(a, {.sees = is_causal});
 }
 
-// What stands in its lists is not looked at.
+// The lists of an idle slot are not read.
 TEST(CpuDecodeIdleSlot, GivesZerosWhateverIsListed) {
   const KvCase c(kKvFormats[0], {0});
   Tensor q(DType::f32, {1, 1, kHeads, KvCase::kDim}), out(DType::f32, {1, 1, kHeads, KvCase::kDim});

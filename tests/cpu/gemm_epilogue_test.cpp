@@ -1,5 +1,5 @@
-// What the matrix product on the CPU does behind the sum: bias, activation, gate, residual, codes,
-// and batches of matrices, against the lines of the public header in float64.
+// The epilogue of the matrix product on the CPU (bias, activation, gate, residual, quantised
+// output) and batches of matrices, against the formulas of the public header in float64.
 // SPDX-License-Identifier: MIT
 #include <optional>
 #include <vector>
@@ -22,7 +22,8 @@ double activated(Activation kind, double x) {
   return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-// d of the header before the output's rounding, and how wrong float arithmetic may leave it.
+// The header's d before it is rounded to the output type, and the error that float arithmetic may
+// add.
 struct Reference {
   Values d, error;
 };
@@ -143,7 +144,8 @@ class CpuGemmEpilogue : public ::testing::TestWithParam<DType> {
   }
 };
 
-// Every composition whose values are integers all the way: no rounding before the last.
+// All combinations in which every intermediate value is an integer, so that only the last step
+// rounds.
 TEST_P(CpuGemmEpilogue, IsExactOnSmallIntegers) {
   for (const Case& shape : {Case{1, 16, 8}, Case{5, 32, 33}, Case{13, 48, 64}, Case{3, 16, 0}}) {
     for (const DType out_type : out_types()) {
@@ -195,8 +197,8 @@ TEST_P(CpuGemmEpilogue, IsCloseOnNormalData) {
   }
 }
 
-// The fused form is the operation behind the product, bit for bit, where nothing is rounded
-// between.
+// Where the plain product is not rounded, the fused form equals the product followed by the
+// separate operation, bit for bit.
 TEST_P(CpuGemmEpilogue, GatesLikeTheActivationOperation) {
   constexpr int64_t kRows = 9, kInter = 24, kK = 50;
   Tensor a(GetParam(), {kRows, kK}), b(GetParam(), {2 * kInter, kK});

@@ -92,8 +92,8 @@ std::string param_name(const ::testing::TestParamInfo<Param>& info) {
          std::string(name(std::get<1>(info.param)));
 }
 
-// Shapes ragged in every way: no rows, one, parts of tiles of 6 or 3 by 4, whole vectors of 4, 8
-// and 16 lanes and every kind of rest, more rows than are widened at once.
+// Shapes with every kind of remainder: no rows, one row, partial tiles of 6 or 3 by 4, whole
+// vectors of 4, 8 and 16 lanes with every tail, more rows than are widened at once.
 constexpr Mnk kShapes[] = {{0, 3, 5},    {3, 0, 5},      {3, 5, 0},     {1, 1, 1},    {1, 4, 16},
                            {2, 3, 15},   {3, 2, 17},     {4, 9, 31},    {5, 5, 3},    {6, 4, 32},
                            {7, 13, 64},  {8, 6, 7},      {13, 1, 100},  {1, 70, 384}, {25, 31, 129},
@@ -174,7 +174,7 @@ TEST_P(CpuGemm, IsCloseOnNormalDataWithInt8Codes) {
   }
 }
 
-// A row of a in any place of any batch, by any number of threads, gives the same bits.
+// A row of a gives the same bits at any place in any batch, with any number of threads.
 class CpuGemmRow : public CpuGemm {
  protected:
   static void expect_rows_stand_alone(const GemmArgs& args) {
@@ -234,7 +234,7 @@ TEST_P(CpuGemm, TakesRowsThatLieApartAndWritesNothingBetweenThem) {
   EXPECT_TRUE(out.gaps_untouched());
 }
 
-// One row of a for all of m, and the rows of b from the last to the first.
+// All m rows of a are the same memory, and b is read from its last row to its first.
 TEST_P(CpuGemm, TakesRowsWithStrideZeroAndBackwards) {
   Tensor a(type(), {1, 32}), b(type(), {6, 32}), out(type(), {300, 6});
   fill_integers(a, 1, -4, 4);
@@ -249,7 +249,7 @@ TEST_P(CpuGemm, TakesRowsWithStrideZeroAndBackwards) {
 }
 
 TEST_P(CpuGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
-  for (int64_t k : {32, 37}) {  // the last element is in a whole vector, or in a rest of one
+  for (int64_t k : {32, 37}) {  // the last element is in a whole vector, or in a tail
     SCOPED_TRACE(k);
     Tensor a(type(), {8, k}), b(type(), {9, k}), out(type(), {8, 9});
     fill(a, [] { return 1.0; });
@@ -269,7 +269,8 @@ TEST_P(CpuGemm, NanAndInfinityReachTheirRowsAndColumnsOnly) {
   }
 }
 
-// The zeros behind a group that is not a whole vector meet no value of the next group.
+// A group that does not fill its last vector is padded with zeros. They must not be multiplied by
+// values of the next group, because 0 times infinity is NaN.
 TEST_P(CpuGemm, AnInfinityStaysInItsGroup) {
   Tensor a(type(), {2, 30}), b(DType::i8, {5, 30}), scale(DType::f32, {5, 3}),
       out(DType::f32, {2, 5});
@@ -290,7 +291,8 @@ TEST_P(CpuGemm, OverNoKItGivesTheBias) {
   expect_exact({.a = a, .b = Weight{.values = b, .scale = scale}, .bias = bias, .out = out});
 }
 
-// The scratch of one call is the next one's too: a short call after a long one, and long again.
+// Calls reuse the scratch memory of earlier ones: a short call after a long one, then a long one
+// again.
 TEST_P(CpuGemm, CallsOfDifferentSizesDoNotDisturbEachOther) {
   for (const Mnk& shape : {Mnk{40, 8, 500}, Mnk{2, 8, 3}, Mnk{41, 8, 501}, Mnk{40, 8, 17}}) {
     SCOPED_TRACE(shape);

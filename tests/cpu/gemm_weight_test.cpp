@@ -56,7 +56,7 @@ struct Case {
     };
     fill(scale, [&] { return std::ldexp(1.0, draw(-2, 1)); });
     fill(zero_point, [&] { return draw(1, 7); });
-    // Nibbles with a zero point are unsigned, and the bits of 8 to 15 read as -8 to -1.
+    // With a zero point i4 codes are unsigned, but the view reads codes 8 to 15 as -8 to -1.
     const bool wraps = form.codes == DType::i4 && has_unsigned;
     const int64_t across = form.scale.size() == 2 ? form.scale[1] : 1;
     const int64_t group = form.group > 0 ? form.group : kK / across;

@@ -1,5 +1,5 @@
-// A KV cache for tests in any of its formats: pages in disorder, rows and heads either way round,
-// and the tokens that were put into it.
+// A KV cache for tests in any format: shuffled pages, rows before heads or after them, and the
+// tokens that were appended.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -31,7 +31,8 @@ inline std::string kv_format_name(const ::testing::TestParamInfo<KvCaseFormat>& 
   return info.param.name;
 }
 
-// Sequences of some lengths, in f32, with keys in `format` and values in the one without columns.
+// Sequences of the given lengths, in f32, with keys in `format` and values in its variant with
+// scales by row.
 class KvCase {
  public:
   static constexpr int64_t kPageSize = 64, kHeads = 2, kDim = 24, kMaxPages = 3;
@@ -61,7 +62,7 @@ class KvCase {
 
   TensorView new_k() const { return new_k_; }
   TensorView new_v() const { return new_v_; }
-  // The row of new_k of a sequence's first token.
+  // The row of new_k that holds a sequence's first token.
   int64_t start(int64_t sequence) const {
     int64_t first = 0;
     for (int64_t s = 0; s < sequence; ++s) first += lengths_[static_cast<size_t>(s)];
@@ -139,7 +140,7 @@ class KvCase {
     return is_head_first_ ? Tensor(format_.dtype, {num_pages, kHeads, kPageSize, kDim})
                           : Tensor(format_.dtype, {num_pages, kPageSize, kHeads, kDim});
   }
-  // Rows before heads, however they lie.
+  // Indexed [page, row, head, element] in either layout.
   TensorView view_of(const Tensor& pages) const {
     return is_head_first_ ? pages.view().transposed(1, 2) : pages.view();
   }

@@ -1,5 +1,5 @@
-// KV caches in every format: what is put in comes out within half a step, whole groups of columns
-// do not depend on how they came, and copies of pages take their scales along.
+// KV caches in every format: values come back within half a quantisation step, a full group of keys
+// by column does not depend on how its tokens were appended, and copies of pages include scales.
 // SPDX-License-Identifier: MIT
 #include "cpu/elementwise.h"
 #include "tests/cpu/kv_case.h"
@@ -12,7 +12,7 @@ class CpuKvFormat : public ::testing::TestWithParam<KvCaseFormat> {
   bool is_by_column() const { return GetParam().is_by_column; }
 };
 
-// How far a value may come out, given the smallest and largest of those it shares a scale with.
+// The largest error of a value, given the smallest and largest of those that share its scale.
 double bound(const KvCaseFormat& format, double value, double low, double high) {
   const double magnitude = std::max(std::fabs(low), std::fabs(high));
   switch (format.dtype) {
@@ -20,7 +20,7 @@ double bound(const KvCaseFormat& format, double value, double low, double high) 
     case DType::e4m3:
     case DType::e5m2:
       return std::fabs(value) * (format.dtype == DType::e4m3 ? 0.0626 : 0.126) + 0.02;
-    // Half a step, and what rounding the scale and the low to f16 moves.
+    // Half a step, plus the rounding of scale and low to f16.
     case DType::i8: return 0.5 * magnitude / 127 + magnitude * 0x1p-11 + 1e-6;
     case DType::u8: return 0.5 * (high - low) / 255 + 2 * magnitude * 0x1p-10 + 1e-6;
     default: return 0.5 * (high - low) / 15 + 2 * magnitude * 0x1p-10 + 1e-6;
@@ -88,7 +88,8 @@ TEST_P(CpuKvFormat, CopiedPagesHaveTheirScales) {
   const KvCase c(GetParam(), {128, 64}, true);
   c.append(0, 128);
   const KvCase::Gathered want = c.gather();
-  // The first sequence's first page goes to the second's, and comes back as its tokens.
+  // Copies the first sequence's first page over the second's; gathering the second then gives the
+  // first one's tokens.
   const Tensor from = tensor_of(DType::i32, {1}, {static_cast<double>(c.page(0, 0))});
   const Tensor to = tensor_of(DType::i32, {1}, {static_cast<double>(c.page(1, 0))});
   const PagedKv kv = c.kv();
@@ -135,7 +136,8 @@ TEST_P(CpuKvFormat, RotatingOnTheWayGivesWhatRotatingFirstGives) {
 INSTANTIATE_TEST_SUITE_P(EveryFormat, CpuKvFormat, ::testing::ValuesIn(kKvFormats), kv_format_name);
 
 TEST(CpuKvFormats, WholeNumbersInRangeAreExact) {
-  // absmax 127 makes the scale of i8 one; 0 and 15, or 0 and 255, that of the others.
+  // The scale is 1 if the largest magnitude is 127 for i8, or if a row has both 0 and the highest
+  // code (15 or 255) for the others.
   for (const KvCaseFormat& format : kKvFormats) {
     const int highest = format.dtype == DType::i4   ? 15
                         : format.dtype == DType::u8 ? 255
@@ -143,13 +145,13 @@ TEST(CpuKvFormats, WholeNumbersInRangeAreExact) {
                                                     : 8;
     const KvCase c(format, {64});
     fill_integers(c.new_k(), 1, 0, highest), fill_integers(c.new_v(), 2, 0, highest);
-    if (format.has_head_scales) continue;  // not of one
+    if (format.has_head_scales) continue;  // its scale is not 1
     for (const TensorView& rows : {c.new_k(), c.new_v()}) {
       for (int64_t i = 0; i < rows.num_elements(); i += KvCase::kDim) {
         rows.as<float>()[i] = 0, rows.as<float>()[i + 1] = static_cast<float>(highest);
       }
       if (!format.is_by_column) continue;
-      for (int64_t i = 0; i < KvCase::kHeads * KvCase::kDim; ++i) {  // each column has both
+      for (int64_t i = 0; i < KvCase::kHeads * KvCase::kDim; ++i) {  // both in each column
         rows.as<float>()[i] = 0;
         rows.as<float>()[KvCase::kHeads * KvCase::kDim + i] = static_cast<float>(highest);
       }

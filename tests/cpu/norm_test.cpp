@@ -12,7 +12,8 @@ struct Reference {
   Values error;  // what arithmetic in float may add, before rounding to the output type
 };
 
-// One row in float64. Each factor rounded to float costs a unit; the sums are exact beside that.
+// One row in float64. Each factor that is rounded to float adds one unit of error; compared with
+// that the sums are exact.
 Reference rms_reference(const Values& h, const Values& weight, double eps) {
   double sum = 0.0;
   for (double value : h) sum += value * value;

@@ -1,4 +1,5 @@
-// Keys and values that are not finite: what any cache format gives back, and attention over it.
+// Keys and values that are not finite: what every cache format returns, and what attention computes
+// from it.
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
@@ -58,7 +59,7 @@ TEST_P(NotFinite, ComesBackAsNanWithAllThatSharesItsScale) {
 
 TEST_P(NotFinite, ReachesEveryQueryThatSeesIt) {
   for (const bool is_key : {true, false}) {
-    // An infinite score is a number: a plain key may weigh nothing.
+    // In a plain cache a score of minus infinity is valid, and its key simply has no weight.
     if (is_plain() && is_key && std::isinf(bad())) continue;
     const KvCase c = make(is_key);
     const Index shape = {2, 2 * KvCase::kHeads, KvCase::kDim};

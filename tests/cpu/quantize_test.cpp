@@ -174,7 +174,8 @@ TEST_P(CpuQuantize, DynamicScalesAndCodesAreExact) {
   }
 }
 
-// Whatever the type, what was not finite comes back as NaN, with all that shares its scale.
+// For every type, a value that is not finite comes back as NaN, and so does everything that shares
+// its scale.
 TEST_P(CpuQuantize, WhatIsNotFiniteComesBackAsNan) {
   constexpr int64_t kRows = 4, kCols = 2 * kGroup;
   for (const double special : {kNan, kInfinity, -kInfinity}) {
@@ -222,8 +223,8 @@ TEST_P(CpuQuantize, DecodingIsExactForEveryCode) {
   EXPECT_TRUE(all_equal(values_of(out), values_of(want)));
 }
 
-// Nothing is further from its code than half a step. With a zero point the code's own rounding
-// and that of the zero point add, and the ends of the range may be cut by half a step.
+// No value is further than half a step from its code. With a zero point, the rounding of the code
+// and that of the zero point add up, and the ends of the range may be clipped by half a step.
 TEST_P(CpuQuantize, ARoundTripIsWithinHalfAStep) {
   constexpr int64_t kRows = 12, kCols = 10 * kGroup;
   Tensor x(dtype(), {kRows, kCols}), codes(format().code, {kRows, kCols});

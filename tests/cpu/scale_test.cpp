@@ -1,4 +1,4 @@
-// Scaled, capped and added values on the CPU against float64.
+// `scale` on the CPU, with softcap and residual, against float64.
 // SPDX-License-Identifier: MIT
 #include "cpu/elementwise.h"
 #include "tests/cpu/tensors.h"

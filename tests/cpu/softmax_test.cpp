@@ -27,7 +27,7 @@ Reference reference(const Values& x, double scale, const Values& added) {
     const double difference = logits[i] - top;
     result.p.push_back(top == -kInfinity ? 0.0 : std::exp(difference));
     sum += result.p[i];
-    if (!(difference > -110.0)) continue;  // nothing is left of it in float
+    if (!(difference > -110.0)) continue;  // underflows to 0 in float
     exponent_error = std::max(
         exponent_error, std::fabs(scale * x[i]) + std::fabs(logits[i]) + std::fabs(difference));
   }

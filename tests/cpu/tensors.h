@@ -113,7 +113,7 @@ inline double spacing(DType dtype, double value) {
 
 inline constexpr double kFloatUnit = 0x1p-24;  // the relative error of one rounding to float
 
-// Half the spacing, which is what rounding once costs, beside an error made before it.
+// The error of rounding once, half the spacing, plus an error made before it.
 inline double rounded_once(DType dtype, double value, double error_before = 0.0) {
   return error_before + spacing(dtype, std::fabs(value) + error_before) / 2.0;
 }

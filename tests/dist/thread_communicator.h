@@ -27,7 +27,7 @@ class ThreadCommunicator final : public dist::Communicator {
 
   void all_reduce_sum(const TensorView& values, const Context&) override {
     share(values);
-    // Tensors of the model are contiguous in their rows; both axes are walked all the same.
+    // Goes over both axes, so that rows may have any stride.
     std::vector<float> sums;
     for (int64_t row = 0; row < values.size(0); ++row) {
       for (int64_t col = 0; col < values.size(1); ++col) {

@@ -165,8 +165,8 @@ TEST_P(OutOfMemory, EveryAllocationOfLoadAndStepsMayFail) {
     int64_t n = 1;
     for (bool has_failed = true; has_failed; ++n) {
       has_failed = run_failing(folder, options, n, want);
-      // Threads keep scratch memory from the first time they are needed, which may be now. A leak
-      // grows every time.
+      // A thread allocates its scratch memory at first use and keeps it, so one run may end with
+      // more than it began with. A leak grows in every run.
       constexpr int kTries = 20;
       for (int i = 0; i < kTries && num_live_allocations() > live; ++i) {
         live = num_live_allocations();

@@ -88,9 +88,10 @@ TEST_F(AttentionRows, WhatAPaddedHopperTileDeclinesThePortableOneTakes) {
   AttentionArgs args = prefill_of(DType::bf16, 80, 80);
   args.softcap = 30.0f;
   EXPECT_EQ(prefill(args, hopper), "bf16_up_to_d96");
-  EXPECT_EQ(prefill(prefill_of(DType::bf16, 84, 84), hopper), "bf16_up_to_d96");  // on 8 bytes
+  // Rows of 84 elements are aligned to 8 bytes, rows of 83 to 2.
+  EXPECT_EQ(prefill(prefill_of(DType::bf16, 84, 84), hopper), "bf16_up_to_d96");
   EXPECT_EQ(prefill(prefill_of(DType::bf16, 258, 258), hopper), "none");
-  EXPECT_EQ(prefill(prefill_of(DType::bf16, 83, 83), hopper), "none");  // on 2 bytes
+  EXPECT_EQ(prefill(prefill_of(DType::bf16, 83, 83), hopper), "none");
   EXPECT_EQ(prefill(prefill_of(DType::f32, 83, 83), hopper), "f32_up_to_d128");
 }
 

@@ -33,7 +33,7 @@ TEST(AttentionMerge, WhatHasSeenNothingCountsForNothing) {
   EXPECT_TRUE(all_equal(values_of(lse), {-kInfinity, -kInfinity}));
 }
 
-// NaN comes through, whichever part has it.
+// NaN in either part shows in the result.
 TEST(AttentionMerge, KeepsNan) {
   const Tensor parts = tensor_of(DType::f32, {2, 1, 1, 1}, {1, 2});
   const Tensor out(DType::f32, {1, 1, 1});
@@ -44,8 +44,8 @@ TEST(AttentionMerge, KeepsNan) {
   }
 }
 
-// Five sequences of 48 shared tokens and up to 20 of their own, in pages of 16. The shared ones are
-// three pages of the same pool, or two pieces of 30 and 18 tokens that lie by themselves.
+// Five sequences of 48 shared tokens and up to 20 of their own, in pages of 16. The shared tokens
+// are three pages of the same pool, or two pieces of 30 and 18 tokens in memory of their own.
 class Cascade {
  public:
   static constexpr int64_t kBatch = 5, kHeads = 6, kKvHeads = 2, kDim = 16, kShared = 48;

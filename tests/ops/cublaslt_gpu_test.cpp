@@ -1,4 +1,4 @@
-// What the walk over every row does not see of cuBLASLt's: timing, capture, streams, NaN.
+// Tests of the cuBLASLt rows beyond every_row_gpu_test.cpp: timing, graph capture, streams, NaN.
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

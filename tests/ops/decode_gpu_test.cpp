@@ -1,5 +1,5 @@
-// Decode attention on a GPU beyond the walk over every row: random combinations of formats and
-// options, captured calls, many streams.
+// Tests of decode attention on a GPU beyond every_row_gpu_test.cpp: random combinations of formats
+// and options, captured calls, many streams.
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ using bench::Shape;
 
 const bench::ProblemMaker& maker() { return *bench::find_maker("attention_decode"); }
 
-// A shape of any options that go together; small, so that hundreds take seconds.
+// A random shape with options that may be combined; small, so that hundreds take seconds.
 class RandomShape {
  public:
   explicit RandomShape(uint64_t seed) : random_(seed) {}
@@ -104,7 +104,7 @@ class RandomShape {
 
 class DecodeOnGpu : public testing::GpuTest {
  protected:
-  // Rows of the types that take the problem, on this device.
+  // The rows for these types that take the problem on this device.
   static std::vector<std::string> rows_that_take(RowKey key, const Problem& sizes) {
     std::vector<std::string> names;
     const int capability = device_info(cuda_device()).compute_capability;
@@ -128,7 +128,7 @@ class DecodeOnGpu : public testing::GpuTest {
   }
 };
 
-// A shape that the kernel declines, for a stride perhaps, would test nothing of it.
+// A shape that the kernel refuses, for example because of a stride, would not test it.
 TEST_F(DecodeOnGpu, TakesTheShapesOfEveryPlanByTheHopperKernel) {
   constexpr RowKey kKey{DType::bf16, DType::bf16};
   for (const Shape& shape : bench::decode_plan_shapes()) {
@@ -164,8 +164,8 @@ TEST_F(DecodeOnGpu, IsCloseToTheCpuForRandomCombinations) {
   EXPECT_GE(num_run, kNumShapes);
 }
 
-// Keys that stay integers meet queries that became integers, which infinity cannot: the results of
-// such a query are NaN all the same, and those of the queries beside it as the CPU has them.
+// Integer keys are multiplied by queries quantised to integers, and infinity has no integer. The
+// output of such a query must still be NaN, and its neighbours must agree with the CPU.
 TEST_F(DecodeOnGpu, GivesNanForAQueryThatIsNotFinite) {
   constexpr RowKey kKey{DType::bf16, DType::bf16};
   constexpr int64_t kDim = 128, kHead = 2, kQ = 0, kOut = 1;

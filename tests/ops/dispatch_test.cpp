@@ -84,7 +84,7 @@ TEST_F(Dispatch, ARowYieldsToTheVendorsAndToNoOther) {
   const Tensor square_halves(DType::f16, {4, 4});
   const Tensor oblong_halves(DType::f16, {2, 4});
   op.rows_sm90 = kYielding;
-  EXPECT_EQ(found(square_halves, hopper), "copy_sm90_yielding");  // there is nobody to yield to
+  EXPECT_EQ(found(square_halves, hopper), "copy_sm90_yielding");  // no vendor row to yield to
   op.rows_vendor = kVendor;
   EXPECT_EQ(found(square_halves, hopper), "copy_vendor");
   EXPECT_EQ(found(oblong_halves, hopper), "copy_sm90_yielding");

@@ -25,7 +25,7 @@ TEST(DryRun, TouchesNoMemoryAndNotesWhatWouldBeRefused) {
   copy({.x = x, .out = nowhere(2, cpu_device(), 5)}, ctx);
   ASSERT_EQ(dry_run.refusals.size(), 1u);
   EXPECT_NE(dry_run.refusals[0].find("copy: out"), std::string::npos) << dry_run.refusals[0];
-  // Of a GPU that is not there no kernel can be asked for either.
+  // A dry run for a GPU that the machine does not have.
   copy({.x = nowhere(1, cuda_device(63)), .out = nowhere(2, cuda_device(63))}, ctx);
   EXPECT_EQ(dry_run.refusals.size(), 2u);
 }

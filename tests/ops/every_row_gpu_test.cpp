@@ -1,6 +1,6 @@
-// Every row of every operation on a GPU, held to the CPU: exact on integers, close on random data,
-// repeatable, invariant to its batch mates, and writing nothing beside its outputs.
-// TESSERA_SMALL=1 keeps to small problems, for runs under compute-sanitizer.
+// Every row of every operation on a GPU, compared with the CPU: exact on integers, close on random
+// data, repeatable, batch-invariant, and writing nothing but its outputs. TESSERA_SMALL=1 keeps to
+// small problems, for runs under compute-sanitizer.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@ using bench::Instance;
 using bench::Problem;
 using bench::Shape;
 
-constexpr int64_t kSmallBytes = 1 << 20;  // the longest rows in 16 bits are among them
-constexpr int kLeastProblems = 8;         // a row that refuses more than it takes is still tested
+constexpr int64_t kSmallBytes = 1 << 20;  // includes the longest rows in 16 bits
+constexpr int kLeastProblems = 8;         // tried even if the row takes few shapes
 
 bool is_small_run() {
   const char* value = std::getenv("TESSERA_SMALL");
@@ -69,7 +69,7 @@ class EveryRowOnGpu : public testing::GpuTest, public ::testing::WithParamInterf
   }
 
   Context forced() const { return Context{.row = GetParam().name}; }
-  // As the engine calls it, where the row claims that.
+  // With batch_invariant, as the engine calls it, if the row claims to be.
   Context forced_invariant() const {
     return Context{.row = GetParam().name, .batch_invariant = GetParam().is_batch_invariant};
   }
@@ -80,7 +80,7 @@ class EveryRowOnGpu : public testing::GpuTest, public ::testing::WithParamInterf
     synchronize(cuda_device());
   }
 
-  // Outputs, guards, inputs and the gaps between rows, against the CPU; then the same again.
+  // Compares outputs, guard bytes, inputs and the gaps between rows with the CPU, then runs again.
   void expect_right_and_repeatable(Instance& instance, const Context& ctx) const {
     const Problem& problem = instance.problem();
     ASSERT_NO_THROW(run(instance, ctx));
@@ -96,7 +96,7 @@ class EveryRowOnGpu : public testing::GpuTest, public ::testing::WithParamInterf
     }
   }
 
-  // Nothing is launched for these, so no row is asked for.
+  // These launch nothing, so no row is chosen.
   static bool is_empty(const Problem& problem) {
     return std::ranges::any_of(problem.operands, [](const bench::Operand& operand) {
       return std::ranges::find(operand.shape, 0) != operand.shape.end();
@@ -125,8 +125,8 @@ TEST_P(EveryRowOnGpu, IsCloseOnRandomData) {
   });
 }
 
-// A row of a batch has the same bits as that row computed alone, if need be by the kernel that
-// takes one row.
+// A row of a batch has the same bits as that row computed alone, even if another kernel serves a
+// single row.
 TEST_P(EveryRowOnGpu, GivesARowTheSameBitsAloneAsInABatch) {
   if (!GetParam().is_batch_invariant) GTEST_SKIP() << GetParam().name << " does not claim it";
   int num_compared = 0;

@@ -134,7 +134,8 @@ TEST_P(GemmOnGpu, ARowHasTheSameBitsInEveryBatch) {
   }
 }
 
-// The same through the epilogues that an engine uses: they may not send a row elsewhere.
+// The same with the epilogues that an engine uses: they must not change which kernel computes a
+// row.
 TEST_P(GemmOnGpu, ARowHasTheSameBitsInEveryBatchWithAnEpilogue) {
   if (n() % 16 != 0) GTEST_SKIP() << "n = " << n() << " cannot be gated";
   const Tensor a = random_matrix(type(), 300, k(), 1).to(cuda_device());

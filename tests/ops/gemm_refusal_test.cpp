@@ -268,7 +268,7 @@ TEST_F(RefusedGemm, ResidualsThatDoNotFit) {
                            {"gemm: residual", "strides [8, 2]", "contiguous"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.residual = on_gpu(*g.residual); },
                            {"gemm: residual is on cuda:3"}));
-  // The same memory in another order, in part, or in another type.
+  // A residual that overlaps out with other strides, in part, or as another type.
   const Tensor square(DType::bf16, {8, 8});
   EXPECT_TRUE(refused_with(
       [&](auto& g) {

@@ -80,7 +80,7 @@ TEST(RefusedKvCopyPages, WrongTensorsAndPages) {
   EXPECT_TRUE(refuses_pages({0, 1}, {4, 3}, {"targets[0] is 4", "not a page"}));
   EXPECT_TRUE(refuses_pages({0, 1}, {2, 0}, {"targets[1] is 0", "also a source"}));
   EXPECT_TRUE(refuses_pages({0, 1}, {2, 2}, {"targets[1] is 2", "written twice"}));
-  kv_copy_pages(good);  // the refusals left nothing behind
+  kv_copy_pages(good);  // still works after the refusals
 }
 
 }  // namespace

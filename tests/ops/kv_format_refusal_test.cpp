@@ -80,7 +80,7 @@ TEST_F(RefusedKvFormat, TailsThatDoNotFit) {
   EXPECT_TRUE(refuses([&](auto& a) { a.k_tail = f16_tail; }, {"k_tail is f16", "k is f32"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.tail_slots = tail_slots_.view().slice(0, 0, 2); },
                       {"tail_slots is i32[2]", "must have 3"}));
-  for (const int32_t bad : {64, -1, 33}) {  // beyond, before, and of another place among 32
+  for (const int32_t bad : {64, -1, 33}) {  // above the range, below it, wrong position mod 32
     tail_slots_.view().as<int32_t>()[0] = bad;
     EXPECT_TRUE(refused([&] { kv_append(good); },
                         {"tail_slots[0] is " + std::to_string(bad), "slots[0] is 0", "2 tails"}));

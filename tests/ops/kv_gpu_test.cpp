@@ -31,7 +31,7 @@ Tensor tensor_of(DType dtype, const std::vector<T>& values) {
   return out.to(cuda_device());
 }
 
-// Of a device.
+// The bytes of a tensor in GPU memory.
 std::string bytes_of(const Tensor& tensor) {
   const Tensor host = tensor.to(cpu_device());
   return {host.view().as<char>(), static_cast<size_t>(host.size_bytes())};

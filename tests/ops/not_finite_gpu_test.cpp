@@ -105,7 +105,7 @@ TEST_F(NotFiniteOnGpu, KeysAndValuesReachTheResultOfDecodeInEveryFormat) {
             const std::string pages = is_key ? "k_pages" : "v_pages";
             const std::string scales = is_key ? "k_scales" : "v_scales";
             if (format.has_tail()) {
-              // Pages are in disorder: every group of keys, every row of values.
+              // Pages are shuffled, so the scales of all groups and rows are set.
               const Operand& all = problem.operands[find(problem, scales)];
               for (int64_t i = 0; i < all.host.view().num_elements(); ++i) {
                 all.host.view().as<F16>()[i].bits = 0x7fff;

@@ -62,7 +62,7 @@ TEST(PackGateUp, MovesScalesAndZeroPointsWithTheirRows) {
   expect_interleaved(gate_zero, up_zero, zero);
 }
 
-// The two halves of one matrix into rows that lie apart.
+// From the two halves of one matrix into rows with gaps between them.
 TEST(PackGateUp, TakesAnyStrides) {
   const Tensor both(DType::f32, {7, 32}), wide(DType::f32, {32, 9});
   const TensorView gate = both.view().slice(1, 0, 16).transposed(0, 1);

@@ -1,4 +1,4 @@
-// The table of angles on a GPU, made in steps.
+// The RoPE table on a GPU, which is filled in steps.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 

@@ -126,7 +126,7 @@ TEST(RopeTable, YarnScalesByTheAttentionFactor) {
   EXPECT_EQ(make_rope_table(1, 8, 10000.0, yarn).view().as<float>()[0], 1.0f);
 }
 
-// The bits of the whole table, whichever steps it is made in; and rows never move.
+// A table filled in any steps has the bits of one made at once, and its rows stay where they are.
 TEST(RopeTable, MadeInStepsHasTheRowsOfTheTableMadeWhole) {
   const RopeScaling yarn{.kind = RopeScalingKind::yarn,
                          .factor = 4.0,

@@ -1,4 +1,4 @@
-// Scratch memory on a GPU: who shares it, who does not, and that it is given back.
+// Scratch memory on a GPU: which calls share it, which do not, and that it is freed.
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ bool are_zero(const uint32_t* tickets, size_t count, Stream stream) {
   return host == std::vector<uint32_t>(count, 0);
 }
 
-// Graphs hand their memory over on a thread of the driver, some time after they are destroyed.
+// A destroyed graph returns its memory later, on a thread of the driver.
 ScratchStats stats_without_captures(int64_t num_captures) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   ScratchStats stats = scratch_stats();
@@ -84,13 +84,13 @@ TEST_F(ScratchOnGpu, FreesWhatItOutgrew) {
   for (int log2_bytes = 21; log2_bytes <= 26; ++log2_bytes) {
     const size_t num_bytes = size_t{1} << log2_bytes;
     const StreamScratch scratch(cuda_device(), stream.get(), {.num_bytes = num_bytes});
-    // Work that still runs when the next turn frees its memory.
+    // This work may still be running when the next iteration frees its memory.
     fill_bytes(scratch.data(), cuda_device(), 1, num_bytes, stream.get());
   }
   EXPECT_EQ(scratch_stats().num_bytes - before, (1 << 26) - (1 << 20));
 }
 
-// The handle of a destroyed stream may be that of a later one.
+// A new stream may have the handle of one that was destroyed.
 TEST_F(ScratchOnGpu, IsBoundedHoweverManyStreamsComeAndGo) {
   const int64_t num_bytes = scratch_stats().num_bytes;
   std::vector<OwnStream> streams(3 * kMaxKeptScratches);
@@ -130,7 +130,7 @@ TEST_F(ScratchOnGpu, IsNotSharedByTwoGraphsCapturedOnOneStream) {
   {
     const Graph first(stream, [&] {
       take(kSmall);
-      take(kSmall);  // of one graph, on one stream: in order, so it may be the same memory
+      take(kSmall);  // same graph and stream, so in order: may be the same memory
     });
     EXPECT_EQ(data.size(), 2u);
     const Graph second(stream, [&] { take(kSmall); });

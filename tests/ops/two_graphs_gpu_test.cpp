@@ -49,8 +49,8 @@ std::vector<Shape> long_shapes(std::string_view op, RowKey key) {
   return shapes;
 }
 
-// Whether a call of the row takes scratch memory. It is captured and never run, so its operands
-// may stand where nothing is.
+// Whether a call of the row takes scratch memory. The call is captured and never run, so its
+// operands need no memory.
 bool takes_scratch(const Problem& sizes, const std::string& row, const OwnStream& stream) {
   constexpr uintptr_t kApart = uintptr_t{1} << 42;
   std::vector<TensorView> views;
@@ -171,7 +171,7 @@ TEST_F(TwoGraphsOnGpu, ComputeAtOnceWhatTheyComputeAlone) {
         rows.push_back(row);
         const size_t step = (shapes.size() + kMostShapes - 1) / kMostShapes;
         for (size_t i = 0; i < shapes.size(); i += step, ++num_shapes) {
-          // From the end, where the longest are.
+          // Starts at the end, with the longest.
           expect_independent(maker, key, shapes[shapes.size() - 1 - i], row);
           if (HasFatalFailure()) return;
         }
@@ -181,7 +181,7 @@ TEST_F(TwoGraphsOnGpu, ComputeAtOnceWhatTheyComputeAlone) {
   std::string all;
   for (const std::string& row : rows) all += row + " ";
   std::printf("%zu shapes of %zu rows: %s\n", num_shapes, rows.size(), all.c_str());
-  // The walk finds them by what they do; these are known to do it.
+  // Rows are found by observing them; these are known to take scratch memory.
   const auto has = [&](std::string_view part) {
     return std::ranges::any_of(
         rows, [&](const std::string& row) { return row.find(part) != std::string::npos; });

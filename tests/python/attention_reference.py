@@ -1,9 +1,9 @@
-# Attention in float64 NumPy, and how far one whose scores and sums are float may be from it.
+# Attention in float64 NumPy, and the error that float scores and sums may have.
 # SPDX-License-Identifier: MIT
-"""Every sequence by itself: q [q_len, num_heads, d_k], k and v [kv_len, num_kv_heads, d]. A score
-errs by (d_k + 8) 2^-23 of the sum of magnitudes of its products, which moves a weight by as much in
-proportion and, through the sum of all, once more; that sum errs by 2^-23 a key. Codes and weights
-rounded to a narrow type come on top: see `bound`."""
+"""One sequence at a time: q [q_len, num_heads, d_k], k and v [kv_len, num_kv_heads, d]. A score
+errs by (d_k + 8) 2^-23 of the sum of its products' magnitudes. Its weight errs by as much, relative
+to the weight, and once more through the sum of all weights, which errs by 2^-23 per key. Quantised
+values and weights rounded to a narrow type add to that: see `bound`."""
 
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ def attend(q, k, v, *, scale=None, softcap=None, sinks=None, alibi_slopes=None, 
 
 
 def attend_batch(q, k, v, *, kv_lens=None, intervals=None, **how):
-    """q [batch, q_len, ...] like the operation's; fields of the result have the batch in front."""
+    """q [batch, q_len, ...] as in the operation; the result also has a batch axis."""
     each = []
     for s in range(len(q)):
         n = k.shape[1] if kv_lens is None else int(kv_lens[s])
@@ -164,7 +164,7 @@ def paged_ragged(x, starts, page_size, seed=0):
 
 
 def documents(q_len, kv_len, batch, causal):
-    """Two intervals a query: the first keys, which all see, and those of its own ten."""
+    """Two intervals per query: the first keys, which all see, and the ten of its document."""
     position = np.arange(q_len) + kv_len - q_len
     begin = position // 10 * 10
     own = np.stack([begin, position + 1 if causal else begin + 10], -1)

@@ -38,7 +38,7 @@ class Cost:
 
 
 def _breakdown(call, bare, tensors, scalars, stream, before):
-    """Of call(x, weight, out); `bare` is its C function, the absent tensors among its scalars."""
+    """The Cost of call(x, weight, out); `bare` is its C function, called with `scalars`."""
     keep = []
     framework = _frameworks.framework_of(tensors[0])
     pointers = [framework.borrow(tensor, keep) for tensor in tensors]
@@ -54,7 +54,7 @@ def _breakdown(call, bare, tensors, scalars, stream, before):
 
 
 def rms_norm_cost(x, weight, out, stream=None, before=lambda: None):
-    """What rms_norm(x, weight, out=out) costs; `stream` is the address of that of the tensors."""
+    """The cost of rms_norm(x, weight, out=out); `stream` is the address of the tensors' stream."""
     return _breakdown(
         lambda x, weight, out: tessera.rms_norm(x, weight, out=out),
         lib.rms_norm,
@@ -66,7 +66,7 @@ def rms_norm_cost(x, weight, out, stream=None, before=lambda: None):
 
 
 def gemm_cost(a, b, out, stream=None, before=lambda: None):
-    """The same of gemm(a, b, out=out, is_b_static=True)."""
+    """The cost of gemm(a, b, out=out, is_b_static=True)."""
     return _breakdown(
         lambda a, b, out: tessera.gemm(a, b, out=out, is_b_static=True),
         lib.gemm,

@@ -1,7 +1,7 @@
-# The formats of a KV cache in NumPy: what kv_append makes of a row, and what its codes are worth.
+# The formats of a KV cache in NumPy: how kv_append quantises a row, and the values of its codes.
 # SPDX-License-Identifier: MIT
-"""The rules of include/tessera/ops/kv_cache.h, in float32 with one rounding an operation, so that
-codes and scales are asked for bit by bit."""
+"""The rules of include/tessera/ops/kv_cache.h in float32, with one rounding per operation, so that
+codes and scales must agree bit for bit."""
 
 import numpy as np
 import numpy_reference as ref
@@ -35,7 +35,7 @@ def stored(scale):
 
 
 def finite(x, axis):
-    """x with zeros where a value along the axis is not finite, and where all of them are."""
+    """(x, is_finite): whether all values along the axis are finite; x is 0 where they are not."""
     is_finite = np.isfinite(x).all(axis, keepdims=True)
     return np.where(is_finite, x, np.float32(0)), is_finite
 
@@ -45,7 +45,7 @@ def nan_unless(is_finite, scale):
 
 
 def by_range(x, highest, axis):
-    """(codes, scale, low) from 0 to `highest` along an axis, which scale and low keep as 1."""
+    """(codes from 0 to `highest`, scale, low); in scale and low the axis has size 1."""
     x, is_finite = finite(x, axis)
     low = x.min(axis, keepdims=True).clip(-LARGEST, LARGEST).astype("float16")
     low = low + np.float16(0)  # no -0
@@ -83,7 +83,7 @@ def encode(x, kind, fp8_scale=ONE):
 
 
 def decode(codes, scales, kind, fp8_scale=ONE):
-    """What rows are worth, in float32."""
+    """The values of quantised rows, in float32."""
     if kind == "plain":
         return codes
     if kind in FP8:
@@ -108,7 +108,7 @@ def decode_columns(packed, scales):
 class Pool:
     """Pages of keys or of values with their scales, written and read by loops over tokens.
 
-    They start as sevens, so that what is written beyond its place shows.
+    They are filled with sevens, so that a write in the wrong place shows.
     """
 
     def __init__(self, kind, shape, fp8_scales=None):
@@ -181,7 +181,7 @@ def slots_of(table, page_size, sequence, tokens):
 
 
 def gather(pool, table, lens, tails=None):
-    """The rows of all sequences, one behind another: [tokens, heads, d] in float32."""
+    """The rows of all sequences, concatenated: [tokens, heads, d] in float32."""
     rows = []
     for s, length in enumerate(lens):
         for t in range(length):

@@ -1,8 +1,8 @@
-# Every operation in float64 NumPy, and how far a float32 computation may be from it.
+# Every operation in float64 NumPy, and the error that a float32 computation may have.
 # SPDX-License-Identifier: MIT
 """Bounds follow from the arithmetic: a float32 operation errs by 2^-24 of its result, a sum of n
-terms by n times that of the sum of magnitudes, and the last rounding by half an ulp of the output
-type, of which the public headers grant two."""
+terms by n 2^-24 of the sum of magnitudes, and the last rounding by half an ulp of the output type,
+for which the public headers allow two ulps."""
 
 import math
 
@@ -127,7 +127,7 @@ def halves(x):
 
 
 def gemm(a, b, bias=None, activation=None, is_gated=False, residual=None):
-    """The product with what follows it, and how far one before its last rounding may be from it.
+    """The product with its epilogue, and the error it may have before the last rounding.
 
     The header grants k 2^-22 of the sum of magnitudes to the product, 2^-22 to each later line, and
     to an activation 2^-14 for 16-bit operands, or in float32 1e-6.
@@ -153,7 +153,7 @@ def gemm(a, b, bias=None, activation=None, is_gated=False, residual=None):
 
 
 def softmax(x, scale=1.0, mask=None):
-    """mask: added where float, hiding where bool. The bound of the exponent's error comes along."""
+    """(result, bound). A float mask is added; a bool mask hides where it is False."""
     z = wide(x) * scale
     if mask is not None and mask.dtype == bool:
         z = np.where(np.broadcast_to(mask, z.shape), z, -np.inf)
@@ -168,7 +168,16 @@ def softmax(x, scale=1.0, mask=None):
     return want, (4 * spread.max(initial=0) + x.shape[-1] + 16) * FLOAT * want
 
 
-# FP8 by its values: a table of every code, and the nearest by search, ties to the even code.
+def scaled(x, scale, softcap=None, residual=None):
+    """(result, bound) of tessera.scale, before the result is rounded."""
+    y = scale * wide(x)
+    if softcap is not None:
+        y = softcap * np.tanh(y / softcap)
+    bound = 2.0**-20 * np.abs(y)
+    return (y if residual is None else y + wide(residual)), bound
+
+
+# FP8 by its definition: the value of every code, and the nearest code by search, ties to even.
 def fp8_values(exponent_bits, mantissa_bits, bias, largest):
     codes = np.arange(128)
     exponent, mantissa = codes >> mantissa_bits, codes & ((1 << mantissa_bits) - 1)

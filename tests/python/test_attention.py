@@ -132,7 +132,8 @@ def test_dropout_keeps_the_mean_and_follows_its_seed():
     q, k = np.zeros((1, 400, 2, 8), np.float32), np.zeros((1, 300, 2, 8), np.float32)
     v = np.ones((1, 300, 2, 1), np.float32)
     got = tessera.attention_prefill(q, k, v, dropout_rate=0.25, dropout_seed=2**40 + 3)
-    # Each is the mean of 300 draws of 0 or 4/3, so its deviation is 0.033, and theirs 0.0012.
+    # Each element is the mean of 300 draws of 0 or 4/3, so its standard deviation is 0.033; that of
+    # the mean of all elements is 0.0012.
     assert abs(got.mean() - 1) < 0.006 and 0.028 < got.std() < 0.039
     again = tessera.attention_prefill(q, k, v, dropout_rate=0.25, dropout_seed=2**40 + 3)
     np.testing.assert_array_equal(got, again)

@@ -22,7 +22,7 @@ def test_parts_weigh_as_their_logarithms_say(q_len):
     parts = normal(shape, 1)
     lses = normal((5, BATCH, HEADS, *([q_len] if q_len else [])), 2) * 8
     lses[1, 0], lses[3, 2], lses[:, 1, 1] = NOTHING, NOTHING, NOTHING
-    parts[1, 0] = np.nan  # of what has seen nothing
+    parts[1, 0] = np.nan  # a part that has seen no key
     want, want_lse = attention.merge(parts, lses)
     out, lse = tessera.attention_merge(parts, lses, return_lse=True)
     assert out.dtype == parts.dtype and lse.dtype == np.float32
@@ -68,7 +68,7 @@ class Case:
         )
 
     def cascade(self, cut=None, **how):
-        """The shared pages in pieces: their table, and how many tokens each has."""
+        """`cut`: the table of the shared pieces, and how many tokens each has."""
         table, lens = cut or (self.shared_table, [SHARED])
         how = {"page_table": self.table, "shared_page_table": table, "return_lse": True, **how}
         shared = (*self.pages, np.int32(lens))
@@ -166,7 +166,7 @@ def test_own_keys_in_fewer_bits():
 
 
 def test_a_tail_of_own_keys():
-    """Keys in 4 bits by column: of up to 20 own tokens all are in the tail, and no code is read."""
+    """Keys in 4 bits by column: up to 20 own tokens are all in the tail, so no code is read."""
     case = Case()
     tail = normal((BATCH, 32, KV_HEADS, D), 5)
     plain = tail.copy()
@@ -244,7 +244,7 @@ def test_a_cascade_refuses_what_does_not_fit():
     refused(r"attention_cascade: parts is f16.*must be f32", parts=halves)
     with tessera.using(stream=1):
         refused("parts or part_lses is None and `using` names a stream", parts=scratch["parts"])
-        case.cascade(**scratch)  # which the CPU takes, and ignores the stream
+        case.cascade(**scratch)  # runs: the CPU ignores the stream
     with pytest.raises(TypeError, match="window"):
         case.cascade(window=9)
     pages = case.pages
@@ -258,7 +258,7 @@ def test_a_cascade_refuses_what_does_not_fit():
 
 def test_scratch_memory_that_cannot_be_made_is_asked_for():
     class Foreign:
-        """Of a framework that Tessera can read and cannot allocate with."""
+        """A tensor of a framework that Tessera can read but not allocate with."""
 
         def __init__(self, array):
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -270,7 +270,7 @@ def test_scratch_memory_that_cannot_be_made_is_asked_for():
             return self.array.__dlpack_device__()
 
     case = Case()
-    want, _ = case.cascade()  # which asks for lse, too
+    want, _ = case.cascade()  # also computes lse
     given = {"parts": np.empty((2, *case.q.shape), "float32")}
     given["part_lses"] = np.empty((2, *case.q.shape[:-1]), "float32")
     given["lse"] = np.empty((BATCH, HEADS, 1), "float32")

@@ -130,7 +130,7 @@ def test_scratch_memory_of_a_cascade_is_written_where_it_is_given(device):
 
 
 def test_a_step_over_shared_keys_traces():
-    """For any number of sequences and of pieces."""
+    """With any number of sequences and of shared pieces."""
 
     def step(q, k_pages, v_pages, lens, shared_k, shared_v, piece_lens, longest):
         tensors = q, k_pages, v_pages, lens, shared_k, shared_v, piece_lens
@@ -150,7 +150,7 @@ def test_a_step_over_shared_keys_traces():
 
 
 def test_a_step_of_decoding_traces_and_writes_its_cache():
-    """Through functionalization, which copies what is not said to be written."""
+    """Functionalization copies arguments that the schema does not mark as written."""
     pages = [torch.zeros(2, 8, HEADS, D) for _ in range(2)]
     slots = torch.arange(16)
 

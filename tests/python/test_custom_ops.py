@@ -48,6 +48,10 @@ else:
             "silu_mul": (lambda: OPS.silu_mul(x, up), lambda: tessera.silu_mul(x, up)),
             "gelu_mul": (lambda: OPS.gelu_mul(x, up), lambda: tessera.gelu_mul(x, up)),
             "softmax": (lambda: OPS.softmax(x, 0.5), lambda: tessera.softmax(x, scale=0.5)),
+            "scale": (
+                lambda: OPS.scale(x, 0.5, softcap=3.0, residual=up),
+                lambda: tessera.scale(x, 0.5, softcap=3.0, residual=up),
+            ),
             "embedding": (lambda: OPS.embedding(x, ids), lambda: tessera.embedding(x, ids)),
             "transpose": (lambda: OPS.transpose(x), lambda: tessera.transpose(x)),
             "quantize": (
@@ -64,8 +68,27 @@ else:
             ),
             "reduce": (lambda: OPS.reduce(x, "sum"), lambda: tessera.reduce(x, "sum")),
             "argmax": (lambda: OPS.argmax(x), lambda: tessera.argmax(x)),
+            **sampling_calls(x),
             **product_calls(device),
             **attention_calls(device),
+        }
+
+    def sampling_calls(x):
+        tokens = torch.tensor([1, 0, 5, 127, 3, -1], device=x.device, dtype=torch.int32)
+        top_k = torch.full_like(tokens, 20)
+        return {
+            "sample": (
+                lambda: OPS.sample(x, top_k=top_k, positions=tokens),
+                lambda: tessera.sample(x, top_k=top_k, positions=tokens),
+            ),
+            "token_logprobs": (
+                lambda: OPS.token_logprobs(x, tokens).nan_to_num(),
+                lambda: tessera.token_logprobs(x, tokens).nan_to_num(),
+            ),
+            "top_logprobs": (
+                lambda: OPS.top_logprobs(x, tokens, 5)[1:],
+                lambda: tessera.top_logprobs(x, tokens, 5)[1:],
+            ),
         }
 
     def attention_tensors(device):
@@ -209,6 +232,7 @@ else:
             "layer_norm": (x, weight, None),
             "silu_mul": (x, x.clone()),
             "softmax": (x,),
+            "scale": (x, 0.5, 3.0, residual),
             "embedding": (x, ids),
             "transpose": (x,),
             "quantize": (x, "int4"),
@@ -216,6 +240,9 @@ else:
             "dequantize": (q, scale),
             "reduce": (x, "max"),
             "argmax": (x,),
+            "sample": (x,),
+            "token_logprobs": (x, x[:, 0].int()),
+            "top_logprobs": (x, x[:, 0].int(), 3),
             "gemm": (x, b, None, "silu", True),
             "pack_gate_up": (b, b.clone()),
             "prune_2_4": (w,),

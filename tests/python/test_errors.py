@@ -111,7 +111,7 @@ def test_an_error_says_apart_from_its_message_where_it_was_raised():
         tessera.rms_norm(ones(2, 8), ones(7))
     assert ".cpp" not in str(caught.value)
     assert ".cpp:" in caught.value.where
-# Every operation: the axes of each tensor it must have, and the words that follow them.
+# Every operation: the rank of each required tensor, and the other required arguments.
 OPERATIONS = {
     "argmax": ([2],),
     "attention_cascade": ([4, 4, 4, 1, 4, 4, 1],),
@@ -137,9 +137,13 @@ OPERATIONS = {
     "relu": ([2],),
     "rms_norm": ([2, 1],),
     "rope": ([3, 3, 1, 2],),
+    "sample": ([2],),
+    "scale": ([2],),
     "silu": ([2],),
     "silu_mul": ([2, 2],),
     "softmax": ([2],),
+    "token_logprobs": ([2, 1],),
+    "top_logprobs": ([2, 1], 3),
     "transpose": ([2],),
 }
 OTHERS = {
@@ -253,7 +257,7 @@ def test_a_call_may_be_made_from_inside_a_call():
             return super().__dlpack__(**arguments)
 
     x, weight, out = (ones(2, 8) * 3).view(Chatty), ones(8).view(Chatty), ones(2, 8).view(Chatty)
-    for _ in range(3):  # a new type is learnt by the first call
+    for _ in range(3):  # the first call registers a new type
         out[:] = 0
         tessera.rms_norm(x, weight, 0.0, out=out)
         np.testing.assert_array_equal(np.asarray(out), ones(2, 8))
@@ -293,7 +297,7 @@ def test_other_threads_run_during_an_operation():
         time.sleep(0.001)
     start, end = spans[0]
     inside = [wake for wake in wakes if start < wake < end]
-    # While the lock is held, this thread wakes before the work and after it, never in between.
+    # If the work held the lock, this thread would not wake before its end.
     assert len(inside) > 3, f"woke {len(inside)} times in {end - start:.3f} s"
 
 
@@ -314,7 +318,7 @@ def test_an_exception_of_a_signal_handler_is_not_lost():
             time.sleep(1)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert residual.max() <= 1  # added once at most
+    assert residual.max() <= 1  # the residual was added at most once
 
 
 def test_anything_with_dlpack_is_taken():

@@ -36,7 +36,7 @@ def assert_same(got, want, what):
 
 
 def all_tokens():
-    """The slots of every token, sequences one behind another."""
+    """The slots of every token, sequence after sequence."""
     slots = [kv.slots_of(TABLE, PAGE, s, np.arange(n)) for s, n in enumerate(LENS)]
     return np.concatenate(slots).astype("int64")
 
@@ -46,9 +46,9 @@ def all_tokens():
 def test_tokens_are_written_in_the_formats_of_their_pages(k_kind, v_kind):
     slots = np.int32([40, -1, 3, NUM_PAGES * PAGE - 1, 0, 41, -7])
     new_k, new_v = normal((7, HEADS, D), 1) * 3, normal((7, HEADS, D), 2)
-    new_k[0, 0] = 0  # a row without a range
+    new_k[0, 0] = 0  # smallest and largest are equal
     new_v[2, 1] = -1e-9
-    new_v[3, 2, 5] = 1e6  # beyond the range of FP8 and of a scale
+    new_v[3, 2, 5] = 1e6  # too large for FP8 and for a float16 scale
     got, want = pools(k_kind, v_kind), pools(k_kind, v_kind)
     want[0].append(new_k, slots)
     want[1].append(new_v, slots)
@@ -178,7 +178,7 @@ def test_pages_are_copied_with_their_scales(kinds):
         pool.copy(sources, targets)
     how = formats(k, v)
     if kinds[1] in kv.FP8:
-        del how["v_scales"]  # which belong to heads, and to no page
+        del how["v_scales"]  # one per head, so pages have none
     result = tessera.kv_copy_pages(k.pages, v.pages, sources, targets, **how)
     assert result[0] is k.pages and result[1] is v.pages
     assert_same(k, want[0], "keys")
@@ -186,7 +186,7 @@ def test_pages_are_copied_with_their_scales(kinds):
 
 
 def test_decode_reads_what_was_appended():
-    """Every key is the same, so a query gives the mean of the values as they are stored."""
+    """All keys are equal, so a query returns the mean of the stored values."""
     k, v = pools("int8", "uint8")
     new_k = np.ones((LENS.sum(), HEADS, D), "float32")
     slots, new_v = all_tokens(), normal(new_k.shape, 2)
@@ -200,7 +200,7 @@ def test_decode_reads_what_was_appended():
 
 
 def append(**changes):
-    """A sound call with something changed."""
+    """A valid call with one thing changed."""
     k, v = pools("int8", "plain")
     given = {"k": normal((2, HEADS, D), 1), "v": normal((2, HEADS, D), 2)}
     given.update(slots=np.int32([1, 2]), k_pages=k.pages, v_pages=v.pages, k_scales=k.scales)

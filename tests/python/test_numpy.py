@@ -189,6 +189,19 @@ def test_softmax_with_a_mask(kind, mask_rows):
     ref.assert_close(tessera.softmax(x, mask=mask), want, bound + ref.rounding(want, "float32"))
 
 
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_scale(shape, dtype, softcap, has_residual):
+    x = normal(shape, dtype)
+    residual = normal(shape, dtype, seed=1) if has_residual else None
+    want, bound = ref.scaled(x, 0.7, softcap, residual)
+    bound = bound + ref.rounding(want, dtype)
+    ref.assert_close(tessera.scale(x, 0.7, softcap=softcap, residual=residual), want, bound)
+    into = x if residual is None else residual
+    assert tessera.scale(x, 0.7, softcap=softcap, residual=residual, out=into) is into
+    ref.assert_close(into, want, bound, "in place")
+
+
 @pytest.mark.parametrize("index", ["int32", "int64"])
 def test_embedding(index, dtype):
     table = normal((11, 40), dtype)

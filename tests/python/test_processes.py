@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import tessera
 
-SECONDS = 60  # what hangs is ended and fails
+SECONDS = 60  # a child that hangs is killed, and the test fails
 
 
 def product(seed):

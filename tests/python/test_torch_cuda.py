@@ -78,7 +78,7 @@ def test_is_captured_in_a_graph():
 
 
 def test_products_are_captured_in_a_graph():
-    """Whichever kernels serve: one token, a few, many, and an epilogue, in one graph."""
+    """Products by every kernel: one token, a few, many, and an epilogue, in one graph."""
     b = torch.randn(1024, 512, device="cuda").bfloat16() / 16
     tokens = [torch.randn(m, 512, device="cuda").bfloat16() for m in (1, 16, 300)]
     outs = [torch.empty(len(a), 1024, device="cuda", dtype=b.dtype) for a in tokens]
@@ -165,7 +165,7 @@ def test_a_chunk_of_queries_has_the_bits_of_the_whole(dtype):
         for n in (1, 16, 63, 64, 65, 200):
             got = tessera.attention_prefill(q[:, -n:], k, v, **how)
             assert torch.equal(got, want[:, -n:]), (how, n)
-        # Keys that are not there yet change nothing either.
+        # Keys of later tokens change nothing either.
         got = tessera.attention_prefill(q[:, :150], k[:, :150], v[:, :150], **how)
         assert torch.equal(got, want[:, :150]), how
 
@@ -227,7 +227,7 @@ def test_two_graphs_replayed_at_once_compute_what_each_does_alone(case, dtype):
 
 
 def test_every_attention_row_that_is_served_agrees():
-    """A query that is a key's own direction, much enlarged, gives that key's value exactly."""
+    """A query parallel to one key and very large returns that key's value exactly."""
     served = []
     for row in tessera.rows():
         if row.op != "attention_prefill" or row.in_dtype == "e4m3":
@@ -328,7 +328,7 @@ def test_what_a_call_costs():
 
 
 def test_what_a_product_costs():
-    """Of a projection of a model: its kernel takes longer than the host, and the queue holds it."""
+    """The host's cost of a projection. Its kernel takes longer, so launches queue up."""
     a, b = (torch.ones(m, 4096, device="cuda").bfloat16() for m in (16, 4096))
     out = torch.empty_like(a)
     stream = torch.cuda.current_stream().cuda_stream

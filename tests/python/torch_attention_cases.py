@@ -1,8 +1,8 @@
 # Attention against float64 in every layout, with every mask; torch_cases.py lists the cases.
 # SPDX-License-Identifier: MIT
-"""Bounds are those of attention_reference.py with, on a GPU, weights rounded to the type of v. Such
-a bound is for the worst element; that the error is as small as the type allows is asked of all
-elements together, by their root mean square: tf32 would not pass for float32."""
+"""Bounds are those of attention_reference.py; on a GPU weights are also rounded to the type of v.
+These bounds hold for the worst element. The root mean square of all errors has a tighter bound,
+which tf32 arithmetic on float32 would not meet."""
 
 import attention_reference as attention
 import numpy as np
@@ -89,7 +89,7 @@ def case_ragged_attention(device, dtype):
 
 
 def case_paged_attention(device, dtype):
-    """Pages in disorder with NaN wherever no token lies."""
+    """Shuffled pages, with NaN wherever no token lies."""
     lens = np.int32([200, 0, 77])
     for dims, page_size in (((64, 64), 16), ((128, 128), 16), ((128, 128), 64), ((128, 128), 1)):
         q, k, v = tensors(90, 200, (4, 2), dims, device, dtype, 3)
@@ -128,7 +128,7 @@ def case_attention_of_heads_apart(device, dtype):
 def case_attention_of_codes(device, dtype):
     """FP8 weights have 4 bits, and those below 2^-10 of the largest may vanish."""
     if dtype == torch.float32:
-        return  # codes give 16 bits
+        return  # the result of quantised input has 16 bits
     for dims in ((64, 64), (128, 128), (256, 256)):
         values = tensors(100, 150, (4, 2), dims, device, torch.float32)
         quantized = [tessera.quantize(x.flatten(0, 2), "e4m3", per="tensor") for x in values]

@@ -1,7 +1,7 @@
 # attention_merge and attention_cascade over a KV cache; torch_cases.py lists the cases.
 # SPDX-License-Identifier: MIT
 """Merging is compared with its formula in float64, a cascade with attention in float64 over what
-the stored rows are worth and with attention_decode over all keys at once."""
+the stored rows stand for and with attention_decode over all keys at once."""
 
 import attention_reference as attention
 import kv_reference as kv
@@ -58,7 +58,7 @@ class Shared:
             self.pages.append(pages)
 
     def cut(self, num_pieces):
-        """(k_pages, v_pages, piece_lens), and their table; none for one page of all."""
+        """(k_pages, v_pages, piece_lens), and their page table; None for a single page."""
         device = self.pages[0].device
         if num_pieces == 0:
             return (*(x[None] for x in self.rows), to_device(np.int32([SHARED]), device)), None
@@ -67,7 +67,7 @@ class Shared:
 
 
 def cascade_reference(q, shared, rows, slack=1, **how):
-    """Twice as far from it as plain attention may be, because of the merging, times slack."""
+    """Allows twice the error of plain attention, because parts are merged, times `slack`."""
     keys = (*map(to_numpy, shared.rows), *rows, LENS)
     want = attention.attend_cascade(to_numpy(q), *keys, **how)
     return want._replace(error=2 * slack * want.error, lse_error=2 * slack * want.lse_error)
@@ -75,7 +75,7 @@ def cascade_reference(q, shared, rows, slack=1, **how):
 
 def check_cascade(cache, q, shared, rows, what, tails, **option):
     slack = max(SLACK[cache.k.kind], SLACK[cache.v.kind]) if q.is_cuda else 1
-    # A GPU rounds weights; everywhere a part is rounded before the result is.
+    # A GPU also rounds weights; on every device a part is rounded, and then the result.
     roundoff = (slack + 1 if q.is_cuda else 1) * ROUNDOFF[q.dtype]
     want = cascade_reference(q, shared, rows, slack, **option)
     how = cache.how(page_table=TABLE, return_lse=True, longest=150, **tails, **option)
@@ -103,7 +103,7 @@ def case_attention_cascade(device, dtype):
 
 
 def case_a_cascade_is_decode_attention(device, dtype):
-    """A few roundings from attention_decode over the shared and the own keys at once."""
+    """Within a few roundings of attention_decode over shared and own keys together."""
     for d in (64, 128):
         cache, shared = filled(("plain", "plain"), 2, d, device, dtype), Shared(2, d, device, dtype)
         own = (cache.k_pages, cache.v_pages)
@@ -114,7 +114,7 @@ def case_a_cascade_is_decode_attention(device, dtype):
         want = tessera.attention_decode(q, *pages, lens + SHARED, page_table=tables[0])
         rows = [spread(kv.gather(pool, TABLE, LENS)) for pool in (cache.k, cache.v)]
         wide = cascade_reference(q[:, None], shared, rows)
-        # Weights and results are rounded on both sides, and parts on one.
+        # Both sides round weights and results; the cascade also rounds parts.
         bound = torch.from_numpy(5 * ROUNDOFF[dtype] * wide.size + 2 * wide.error)[:, 0]
         for num_pieces in CUTS:
             keys, table = shared.cut(num_pieces)

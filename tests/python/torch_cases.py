@@ -77,7 +77,7 @@ def case_add_layer_norm(device, dtype):
 
 
 def _codes_and_step(q, kind):
-    """The values codes stand for, and how far rounding to one may be."""
+    """The values that codes stand for, and the rounding error of a code."""
     if kind == "int8":
         return q.double(), 0.5
     values = q.float().double()
@@ -213,6 +213,18 @@ def case_masked_softmax(device, dtype):
     want = F.softmax(z, dim=-1)
     bound = _softmax_bound(z, want, dtype)
     assert_close(tessera.softmax(x, mask=added), want, bound, "added mask")
+
+
+def case_scale(device, dtype):
+    for shape in SHAPES:
+        x, residual = normal(shape, device, dtype), normal(shape, device, dtype, 1)
+        y = 1.5 * torch.tanh(0.7 * x.double() / 1.5)
+        want = y + residual.double()
+        bound = rounding(want, dtype) + 2.0**-20 * y.abs()
+        got = tessera.scale(x, 0.7, softcap=1.5, residual=residual)
+        assert_close(got, want, bound, f"scale {shape}")
+        tessera.scale(x, 0.7, softcap=1.5, residual=residual, out=residual)
+        assert_same(residual, got, f"scale {shape} in place")
 
 
 def case_embedding(device, dtype):

@@ -35,7 +35,7 @@ def weight(n, k, device, dtype, seed=1):
 
 
 def gemm_of(a, b, bias=None, activation=None, is_gated=False, residual=None, factor_error=0.0):
-    """The product with what follows it, and how far one before its last rounding may be from it."""
+    """The product with its epilogue, and the error it may have before the last rounding."""
     relative = 0.0 if a.dtype == torch.float32 else 2.0**-14
     wide_a, wide_b = a.double(), b.double().transpose(-1, -2)
     want = wide_a @ wide_b
@@ -133,7 +133,7 @@ def case_batched_gemm(device, dtype):
 
 
 def case_tf32_gemm(device, dtype):
-    """Factors rounded to 11 bits err by 2^-10 each at most; other types ignore the permission."""
+    """A factor rounded to 11 bits errs by at most 2^-10; other types ignore allow_tf32."""
     a, b = factors(70, 96, 200, device, dtype)
     want, error = gemm_of(a, b, factor_error=2.0**-9 if dtype == torch.float32 else 0.0)
     got = tessera.gemm(a, b, allow_tf32=True)
@@ -142,7 +142,7 @@ def case_tf32_gemm(device, dtype):
 
 def case_gemm_to_codes(device, dtype):
     if device != "cpu" and dtype == torch.float32:
-        return  # no kernel makes codes of a product of float32
+        return  # no kernel quantises the product of float32
     kinds = ["int8"] + (["float8_e4m3fn"] if FP8 else [])
     scale = torch.full((1,), 0.02, device=device)
     for m in (3, 150):

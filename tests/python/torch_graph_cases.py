@@ -1,8 +1,8 @@
 # Two CUDA graphs replayed at once; test_torch_cuda.py and tools/python_cuda_cases.py run the cases.
 # SPDX-License-Identifier: MIT
-"""PyTorch captures every graph on one stream of its own. What two of them need beside their tensors
-must be two pieces of memory all the same: here they run side by side, on two streams, and each has
-to give the bits of the call outside a graph."""
+"""PyTorch captures every graph on the same stream. Scratch memory of two graphs must still be
+separate: here they are replayed at the same time on two streams, and each must give the bits of the
+same call outside a graph."""
 
 import tessera
 import torch

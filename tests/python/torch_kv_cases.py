@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Codes, scales, tails and rotated values have the same bits on every device, so they are compared
 with kv_reference.py or with the CPU without a bound. Attention is compared with float64 over what
-the stored rows are worth, within the bounds of attention_reference.py."""
+the stored rows stand for, within the bounds of attention_reference.py."""
 
 import attention_reference as attention
 import kv_reference as kv
@@ -12,13 +12,13 @@ import torch
 from torch_attention_cases import RMS, ROUNDOFF, compare, on_device
 from torch_check import FP8, assert_same, normal
 
-# Of keys and values: every format for both, then each in one of its own.
+# Formats of (keys, values): the same for both, then some with two different ones.
 KINDS = [(kind, kind) for kind in kv.FORMATS]
 KINDS += [("e4m3", "e5m2"), ("int8", "uint8"), ("i4", "e4m3"), ("uint8", "i4")]
 PAGE, NUM_PAGES = 32, 16
 TABLE = np.int32([[4, 11, 1, 7, 13], [0, 6, -9, -9, -9], [2, 9, 5, 3, -9]])
 LENS = np.int32([150, 0, 97])
-STARTS = np.int32([100, 0, 2])  # where the sequences lie in what is gathered
+STARTS = np.int32([100, 0, 2])  # first row of each sequence in the gathered tensor
 TAILS = np.int32([2, 0, 1])
 
 
@@ -74,7 +74,7 @@ def slots_of(begin, end):
 
 
 def append(cache, slots, tail_slots=None, seed=0):
-    """New tokens into the cache and, by loops, into what it should equal."""
+    """Appends new tokens to the cache and, by plain loops, to the reference."""
     heads, d = cache.v_pages.shape[2], cache.v_pages.shape[3] * kv.FORMATS[cache.v.kind][1]
     device = cache.k_pages.device
     k, v = (normal((len(slots), heads, d), device, cache.dtype, seed + i) for i in range(2))
@@ -117,7 +117,7 @@ def case_kv_append_by_column(device, dtype):
 
 
 def case_kv_append_of_fp8_types(device, dtype):
-    """Pages of PyTorch's own types hold the bytes that a format asks for."""
+    """Pages of PyTorch's FP8 types hold the same bytes as uint8 pages with a format."""
     k, v = (normal((5, 2, 64), device, dtype, seed) * 100 for seed in range(2))
     slots = torch.tensor([3, 1, 4, 0, 2], device=device)
     for kind in FP8:
@@ -132,7 +132,7 @@ def case_kv_append_of_fp8_types(device, dtype):
 
 
 def case_kv_append_rotates(device, dtype):
-    """What rope and kv_append give one after the other, there and on the CPU."""
+    """Equals rope followed by kv_append, on this device and on the CPU."""
     positions, slots = torch.tensor([5, 0, 31, 7]), torch.tensor([9, 33, -1, 100])
     for style in ("half_split", "interleaved"):
         for d, rotary_dim in ((64, 64), (128, 32), (24, 24)):
@@ -213,8 +213,8 @@ def spread(rows):
     return out
 
 
-# How many times the bound of plain keys and values a GPU may need. It multiplies codes by q and by
-# weights before their scale, or what is left of them when the smallest value is added, is known.
+# How many times the error bound of plain keys and values a GPU may need. It multiplies q and
+# weights by codes first and applies scale and low afterwards, so terms may cancel.
 SLACK = {"plain": 1, "e4m3": 2, "e5m2": 2, "int8": 2, "uint8": 8, "i4": 8}
 
 

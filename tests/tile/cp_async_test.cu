@@ -66,7 +66,8 @@ void expect_zero_filled() {
     std::vector<uint8_t> want(static_cast<size_t>(kNumTiles * tile_bytes), 0);
     for (int i = 0; i < from_bytes; ++i)
       want[static_cast<size_t>(i)] = static_cast<uint8_t>(i % 251 + 1);
-    // What lies behind the end would show. It must exist: a copy's whole width is an access.
+    // Data behind the end, which would show if it were copied. The memory must exist, because a
+    // copy accesses its full width.
     std::vector<uint8_t> source(want.begin(), want.begin() + from_bytes);
     source.resize(source.size() + 16, 0xff);
     DeviceArray<uint8_t> from(source);

@@ -22,8 +22,8 @@ struct StepParams {
 };
 
 // to = from + 1, each element taken from another block than the one that wrote it. The next kernel
-// may start at once; this one then dawdles, so that a reader that did not wait would see old
-// values.
+// may start at once; this one then delays its stores, so that a reader that did not wait would see
+// old values.
 __global__ void step_sm90_kernel(StepParams p) {
   tile::wait_for_previous(Sm90{});
   tile::release_next(Sm90{});

@@ -1,4 +1,4 @@
-// mma.sp against the exact product: where it looks for the kept elements' places, and which lanes.
+// mma.sp against the exact product: which lanes and bits of the metadata it reads.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 

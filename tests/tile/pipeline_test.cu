@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) shared_ring_sm90_kernel(PipelinePara
     }
     ring.producer_drain(state);
   }
-  // A block that left could still be written to by a peer.
+  // A peer could still write to the shared memory of a block that has exited.
   __syncthreads();
   tile::ptx::cluster_arrive();
   tile::ptx::cluster_wait();

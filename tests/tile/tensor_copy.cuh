@@ -1,4 +1,4 @@
-// The tensor copies under test: a box in, its shared memory laid bare, and the box out again.
+// The tensor copies under test: loads a box, dumps its shared memory, and stores the box.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -55,7 +55,7 @@ class GenerateBindingsTest(unittest.TestCase):
                      'read_optional(args.mask, mask, {"blend", "mask"});',
                      "args.scale = scale;",
                      'args.how = to_enum(how, Reduction::absmax, "blend: how");',
-                     'call("blend", &blend, args, ctx);',
+                     'call("blend", &tessera::blend, args, ctx);',
                      'entry<tessera_blend, 3, float, int32_t>("blend"),'):
             self.assertIn(line, glue)
         table = operation(op)

@@ -1,7 +1,8 @@
-"""make run builds what the machine can use: the CPU side without a GPU, else one architecture."""
+"""make run builds what the machine can use: the CPU side, or the kernels of its one GPU."""
 # SPDX-License-Identifier: MIT
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -47,6 +48,11 @@ class MakeRunTest(unittest.TestCase):
         self.gpu("12.0")
         self.assertIn("TESSERA_PORTABLE_ARCHS=120-real", self.commands("run"))
 
+    def test_only_hopper_gets_the_hopper_library(self):
+        for capability, setting in (("8.0", "OFF"), ("8.9", "OFF"), ("9.0", "ON"), ("12.0", "OFF")):
+            self.gpu(capability)
+            self.assertIn(f"-D TESSERA_SM90={setting}", self.commands("run"))
+
     def test_a_gpu_that_is_too_old_does_not_count(self):
         self.gpu("7.5")
         self.assertNotIn("TESSERA_CUDA=ON", self.commands("run"))
@@ -60,6 +66,41 @@ class MakeRunTest(unittest.TestCase):
     def test_make_test_builds_everything_wherever_there_is_an_nvcc(self):
         self.program("nvidia-smi", "#!/bin/sh\nexit 9\n")
         self.assertIn("tools/test.sh release", self.commands("test"))
+
+
+class WithoutHopperTest(unittest.TestCase):
+    """TESSERA_SM90=OFF compiles no kernel for Hopper and links an empty table for each of its."""
+
+    def test_nothing_is_compiled_for_hopper(self):
+        find = ["sh", "tools/find_nvcc.sh"]
+        nvcc = subprocess.run(find, cwd=REPOSITORY, capture_output=True, text=True).stdout.strip()
+        if not nvcc:
+            self.skipTest("no nvcc on this machine")
+        for setting, expects_hopper in (("ON", True), ("OFF", False)):
+            with tempfile.TemporaryDirectory() as build:
+                subprocess.run(
+                    ["cmake", "--preset", "run", "-B", build, "-D", "TESSERA_CUDA=ON", "-D",
+                     "TESSERA_PORTABLE_ARCHS=86-real", "-D", f"TESSERA_SM90={setting}"],
+                    cwd=REPOSITORY, env=dict(os.environ, CUDACXX=nvcc), check=True,
+                    capture_output=True)
+                commands = (Path(build) / "compile_commands.json").read_text()
+            self.assertIn("sm_86", commands)
+            self.assertEqual("sm_90" in commands, expects_hopper)
+            self.assertEqual("/gemm/sm90/rows.cpp" in commands, expects_hopper)
+            self.assertEqual("rows_none_sm90.cpp" in commands, not expects_hopper)
+
+    def test_every_table_of_hopper_has_an_empty_one(self):
+        kernels = REPOSITORY / "src" / "kernels"
+        tables = {name for rows in kernels.rglob("rows.h")
+                  for name in re.findall(r"\b(\w+_rows_sm90)\(\);", rows.read_text())}
+        empty = (kernels / "rows_none_sm90.cpp").read_text()
+        self.assertEqual(tables, set(re.findall(r"\b(\w+_rows_sm90)\(\) \{", empty)))
+        for path in kernels.rglob("*.cpp"):
+            if "sm90" in path.parts or path.stem == "rows_none_sm90":
+                continue
+            guarded = re.sub(r"#ifdef TESSERA_SM90.*?#endif", "", path.read_text(), flags=re.DOTALL)
+            self.assertIsNone(re.search(r"_rows_sm90\(\) \{", guarded),
+                              f"{path}: put Hopper's table between #ifdef TESSERA_SM90 and #endif")
 
 
 if __name__ == "__main__":

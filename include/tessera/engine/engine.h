@@ -48,6 +48,11 @@ struct EngineOptions {
                                        // further if the logprobs of their prompt are wanted
   int64_t max_queue = 1024;            // requests that may wait; more are refused
   bool use_prefix_cache = true;
+  bool use_graphs = true;  // replay steps of generated tokens as CUDA graphs
+  // Launch each step before the results of the one before are read, so that the device never waits
+  // for the host. A sequence that turns out to have ended costs one row of one step. Not set: on a
+  // GPU. Results are the same either way.
+  std::optional<bool> runs_ahead = {};
   // Seconds a step may take before it counts as hung. The process then reports where it hung and
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
@@ -87,6 +92,9 @@ struct EngineMetrics {
   int64_t device_bytes = 0;
   int64_t peak_device_bytes = 0;
   int64_t peak_host_bytes = 0;  // of the process
+  int64_t num_graphs = 0;       // kept now
+  int64_t num_replays = 0;      // steps run as a graph
+  int64_t num_wasted_rows = 0;  // computed for sequences that had ended
 };
 
 class Engine {
@@ -104,9 +112,10 @@ class Engine {
   // Takes effect in the next step at the latest. Unknown and finished requests are ignored.
   virtual void cancel(RequestId request) = 0;
   // Runs one step: plan, forward, sample, commit. Returns the new output of every sequence that has
-  // some. A failure does not throw: requests end with FinishReason::error and its text. If memory
-  // ran out while the batch was computed, only the requests of the batch end. After a device fault,
-  // or a failure that left queues or pages half changed, all requests end and the engine is dead.
+  // some. If the engine runs ahead, that is the output of the step launched by the call before. A
+  // failure does not throw: requests end with FinishReason::error and its text. If memory ran out
+  // while the batch was computed, only the requests of the batch end. After a device fault, or a
+  // failure that left queues or pages half changed, all requests end and the engine is dead.
   virtual std::vector<SequenceOutput> step() = 0;
   virtual bool has_work() const = 0;
 

@@ -1,5 +1,5 @@
-// Attention's tables, one per operation and library. A build without CUDA links empty tables in
-// their place (src/kernels/rows_none.cpp).
+// Attention's tables, one per operation and library. A build without a library links empty
+// tables in its place (src/kernels/rows_none*.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -17,13 +17,15 @@ namespace tessera::kernels {
 
 // Plain data, copied by value into constant memory. Strides count elements from row to row.
 struct EmbeddingParams {
-  const void* table;  // [vocab, hidden]
-  const void* ids;    // [tokens]; int64_t or int32_t, see has_long_ids
-  void* out;          // [tokens, hidden]
+  const void* table;        // [vocab, hidden]
+  const void* ids;          // [tokens]; int64_t or int32_t, see has_long_ids
+  void* out;                // [tokens, hidden]
+  const int32_t* computed;  // ids that negative ids refer to; null: none
 
   int64_t table_stride;
   int64_t out_stride;
   int64_t vocab;
+  int64_t num_computed;
   uint32_t num_items;     // of all tokens together
   Divisor items_per_row;  // hidden / kVec / kVecs, without a remainder
   bool has_long_ids;
@@ -32,7 +34,7 @@ static_assert(std::is_trivially_copyable_v<EmbeddingParams>);
 
 // Embedding lookup.
 //
-//   out[i] = table[ids[i]]
+//   out[i] = table[ids[i]], or table[computed[-1 - ids[i]]] where ids[i] is negative
 //
 // Work      A thread copies kVecs vectors of one row, spread evenly over it. Items are numbered by
 //           token and place in the row, so few tokens still reach many blocks.
@@ -52,8 +54,9 @@ __global__ void __launch_bounds__(kItemThreads)
   const uint32_t item_idx = item_index<1>(0);
   if (item_idx >= p.num_items) return;
   const auto [token_idx, item_in_row] = divide_with_remainder(item_idx, p.items_per_row);
-  const int64_t id = p.has_long_ids ? static_cast<const int64_t*>(p.ids)[token_idx]
-                                    : static_cast<const int32_t*>(p.ids)[token_idx];
+  int64_t id = p.has_long_ids ? static_cast<const int64_t*>(p.ids)[token_idx]
+                              : static_cast<const int32_t*>(p.ids)[token_idx];
+  if (id < 0 && -1 - id < p.num_computed) id = max(p.computed[-1 - id], 0);
   const uint32_t col_idx = item_in_row * kVec;
   const uint32_t step = p.items_per_row.value * kVec;
   Vec vecs[kVecs];
@@ -100,9 +103,11 @@ void launch_embedding(const EmbeddingArgs& args, const Context& ctx) {
   const EmbeddingParams p{.table = args.table.data,
                           .ids = args.ids.data,
                           .out = args.out.data,
+                          .computed = args.computed ? args.computed->as<int32_t>() : nullptr,
                           .table_stride = args.table.stride(0),
                           .out_stride = out.row_stride,
                           .vocab = args.table.size(0),
+                          .num_computed = args.computed ? args.computed->size(0) : 0,
                           .has_long_ids = args.ids.dtype == DType::i64};
   const auto run = [&](auto vec, auto vecs) {
     launch_embedding_tokens<Arch, T, vec(), vecs()>(p, out.num_rows, out.num_cols, ctx);

@@ -135,7 +135,9 @@ struct ElementwiseTable {
 
 }  // namespace
 
+#ifdef TESSERA_SM90  // otherwise rows_none_sm90.cpp has an empty one
 const ElementwiseRows& elementwise_rows_sm90() { return ElementwiseTable<Sm90>::rows; }
+#endif
 const ElementwiseRows& elementwise_rows() { return ElementwiseTable<Portable>::rows; }
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
-// The elementwise family's tables, one per operation and library; empty in a build without CUDA
-// (kernels/rows_none.cpp).
+// The elementwise family's tables, one per operation and library; empty in a build without that
+// library (kernels/rows_none*.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,5 +1,5 @@
-// The matrix product's tables, one per library; empty in a build without CUDA
-// (kernels/rows_none.cpp).
+// The matrix product's tables, one per library; empty in a build without it
+// (kernels/rows_none*.cpp).
 // SPDX-License-Identifier: MIT
 #pragma once
 

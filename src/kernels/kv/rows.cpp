@@ -37,6 +37,8 @@ constexpr KvCacheRows rows{append<Arch>, gather<Arch>, copy_pages<Arch>};
 }  // namespace kv
 
 const KvCacheRows& kv_cache_rows() { return kv::rows<Portable>; }
+#ifdef TESSERA_SM90  // otherwise rows_none_sm90.cpp has an empty one
 const KvCacheRows& kv_cache_rows_sm90() { return kv::rows<Sm90>; }
+#endif
 
 }  // namespace tessera::kernels

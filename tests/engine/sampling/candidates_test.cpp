@@ -34,7 +34,7 @@ std::vector<float> logs(std::initializer_list<double> probabilities) {
   return logits;
 }
 
-// The same tokens, and probabilities but for the rounding of double.
+// The same tokens, and the same probabilities up to rounding in double.
 void expect_same(std::span<const Candidate> got, std::span<const Choice> want) {
   ASSERT_EQ(got.size(), want.size());
   double total = 0.0;

@@ -19,8 +19,8 @@ struct Choice {
   double probability = 0.0;
 };
 
-// Only ratios matter until the end. The largest is made exactly 1, so that sums of equals are whole
-// numbers and a share of them is met, or not, without rounding.
+// Only ratios matter until the end. The largest weight is exactly 1, so sums of equal weights are
+// integers, and comparing them with a share involves no rounding.
 inline void set_weights(std::vector<Choice>& choices, double temperature) {
   float largest = choices.front().logit;
   for (const Choice& choice : choices) largest = std::max(largest, choice.logit);
@@ -30,7 +30,7 @@ inline void set_weights(std::vector<Choice>& choices, double temperature) {
   }
 }
 
-// The sum, rounded once: many tiny weights must not vanish one by one beside a large one.
+// Summed in long double and rounded once, so that many tiny weights after a large one still count.
 inline double total_of(std::span<const Choice> choices) {
   long double total = 0.0L;
   for (const Choice& choice : choices) total += choice.probability;

@@ -132,6 +132,7 @@ TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
                                     .num_schedules = 8});
   EXPECT_GT(counts.num_preemptions, 0);
   EXPECT_GT(counts.num_replayed_tokens, 0);
+  EXPECT_GT(counts.num_replays, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,

@@ -20,7 +20,7 @@ using namespace tessera::testing;
 using engine::StepStage;
 
 constexpr StepStage kStages[] = {StepStage::plan, StepStage::assemble, StepStage::forward,
-                                 StepStage::sample, StepStage::commit};
+                                 StepStage::wait, StepStage::sample,   StepStage::commit};
 const std::string kFaultText = "cuda:0 reports an illegal memory access in norm_kernel";
 
 Request make_request(int32_t first, int64_t max_new_tokens) {
@@ -43,9 +43,10 @@ std::vector<RequestId> submit_some(Engine& engine) {
   return ids;
 }
 
-EngineOptions few_at_once() {
+EngineOptions few_at_once(bool runs_ahead) {
   EngineOptions options = tiny_options();
   options.max_batch = 5;
+  options.runs_ahead = runs_ahead;
   return options;
 }
 
@@ -78,11 +79,15 @@ void expect_dead(engine::EngineImpl& engine, const Outcomes& outcomes, size_t nu
       << refusal;
 }
 
-TEST(Failure, AFaultOfTheDeviceEndsEveryRequestAndTheEngine) {
+// Whether the engine runs ahead.
+class FailureOfAStep : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Ahead, FailureOfAStep, ::testing::Bool());
+
+TEST_P(FailureOfAStep, AFaultOfTheDeviceEndsEveryRequestAndTheEngine) {
   for (const StepStage stage : kStages) {
     for (const int num_steps : {0, 1, 6}) {
       SCOPED_TRACE(std::string(name(stage)) + " after " + std::to_string(num_steps));
-      const auto engine = tiny_engine(few_at_once());
+      const auto engine = tiny_engine(few_at_once(GetParam()));
       submit_some(*engine);
       Outcomes outcomes;
       for (int i = 0; i < num_steps; ++i) collect(engine->step(), outcomes);
@@ -93,9 +98,9 @@ TEST(Failure, AFaultOfTheDeviceEndsEveryRequestAndTheEngine) {
   }
 }
 
-TEST(Failure, PagesHeldByADeadEngineAreFreeWhereTheyWereSound) {
-  for (const StepStage stage : {StepStage::forward, StepStage::sample}) {
-    const auto engine = tiny_engine(few_at_once());
+TEST_P(FailureOfAStep, PagesHeldByADeadEngineAreFreeWhereTheyWereSound) {
+  for (const StepStage stage : {StepStage::forward, StepStage::wait, StepStage::sample}) {
+    const auto engine = tiny_engine(few_at_once(GetParam()));
     submit_some(*engine);
     engine->step();
     EXPECT_GT(engine->metrics().num_held_pages, 0);
@@ -107,10 +112,10 @@ TEST(Failure, PagesHeldByADeadEngineAreFreeWhereTheyWereSound) {
 }
 
 // In these stages queues and pages may be half changed, so the engine cannot go on.
-TEST(Failure, MemoryThatRunsOutBetweenChangesEndsTheEngine) {
+TEST_P(FailureOfAStep, MemoryThatRunsOutBetweenChangesEndsTheEngine) {
   for (const StepStage stage : {StepStage::plan, StepStage::assemble, StepStage::commit}) {
     SCOPED_TRACE(name(stage));
-    const auto engine = tiny_engine(few_at_once());
+    const auto engine = tiny_engine(few_at_once(GetParam()));
     submit_some(*engine);
     Outcomes outcomes;
     for (int i = 0; i < 3; ++i) collect(engine->step(), outcomes);
@@ -120,14 +125,15 @@ TEST(Failure, MemoryThatRunsOutBetweenChangesEndsTheEngine) {
   }
 }
 
-TEST(Failure, MemoryThatRunsOutInTheModelEndsTheBatchAndTheEngineGoesOn) {
+TEST_P(FailureOfAStep, MemoryThatRunsOutInTheModelEndsTheBatchAndTheEngineGoesOn) {
   std::vector<Outcome> alone;
   for (int32_t i = 0; i < 6; ++i) alone.push_back(run_one(*tiny_engine(), make_request(9 * i, 12)));
-  for (const StepStage stage : {StepStage::forward, StepStage::sample}) {
+  for (const StepStage stage : {StepStage::forward, StepStage::wait, StepStage::sample}) {
     for (const int kind : {0, 1}) {
       SCOPED_TRACE(std::string(name(stage)) + " " + std::to_string(kind));
       EngineOptions options = tiny_options();
       options.max_batch = 3;
+      options.runs_ahead = GetParam();
       const auto engine = tiny_engine(options);
       std::vector<RequestId> ids;
       for (int32_t i = 0; i < 6; ++i)
@@ -151,7 +157,9 @@ TEST(Failure, MemoryThatRunsOutInTheModelEndsTheBatchAndTheEngineGoesOn) {
                                      : "allocate: no room for 64 bytes on cuda:0";
         EXPECT_EQ(outcome.finish, FinishReason::error) << i;
         EXPECT_EQ(outcome.error, want);
-        EXPECT_EQ(outcome.tokens.size(), 4u);
+        // A step that cannot be launched does not take the one in progress with it.
+        const bool has_one_more = GetParam() && stage == StepStage::forward;
+        EXPECT_EQ(outcome.tokens.size(), has_one_more ? 5u : 4u);
       }
       EXPECT_EQ(engine->metrics().num_held_pages, 0);
       // The same prompts again: the prefix cache holds nothing that was not computed.

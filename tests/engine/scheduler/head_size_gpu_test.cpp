@@ -52,9 +52,10 @@ int64_t num_alike(const Outcome& a, const Outcome& b) {
 class HeadSizesOnGpu : public GpuTest,
                        public ::testing::WithParamInterface<std::tuple<int64_t, DType>> {};
 
-// Rounding in 16 bits moves a logprob of this model by some 0.01, a few other codes by as much, a
-// key that is not seen by 0.8. Rounding may also decide between two tokens, and all that follow
-// then differ: in some sequences late, where decode is wrong in all of them at once.
+// In this model 16-bit rounding changes a logprob by about 0.01, and so do a few different codes; a
+// missing key changes it by 0.8. Rounding may also decide between two tokens, after which a
+// sequence differs. That happens late and in few sequences; a wrong decode shows in all of them at
+// once.
 TEST_P(HeadSizesOnGpu, AnswerAsOnTheCpuInEveryCache) {
   const auto [head_dim, dtype] = GetParam();
   int64_t num_tokens = 0, num_right = 0;

@@ -29,7 +29,7 @@ struct ModelFree {
   std::vector<SequenceOutput> commit(int32_t token) {
     std::vector<engine::RowResult> results(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (!rows[i].completes()) continue;
+      if (!rows[i].completes) continue;
       const auto count = static_cast<size_t>(rows[i].sequence->num_rows);
       results[i].tokens.assign(count, OutputToken{token, 0.0f, {}});
     }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/validate.h"
@@ -54,10 +55,20 @@ StepInput tokens_of(int32_t begin, int32_t end, std::vector<int32_t> pages, int3
   return step;
 }
 
-Logits run(Runner& runner, const StepInput& step) {
+// The logits of a step, from each row of which the largest is drawn as well.
+Logits run(Runner& runner, StepInput step) {
+  step.sampling.draws.resize(step.batch.logit_rows.size());
+  step.sampling.wants_logits = true;
   runner.launch(step);
-  const std::span<const float> logits = runner.wait();
-  return {logits.begin(), logits.end()};
+  const model::SampledStep sampled = runner.wait();
+  runner.release();
+  Logits logits(sampled.logits.begin(), sampled.logits.end());
+  EXPECT_EQ(sampled.tokens.size(), step.batch.logit_rows.size());
+  for (size_t row = 0; row < sampled.tokens.size(); ++row) {
+    const auto first = logits.begin() + static_cast<int64_t>(row) * kTinyVocab;
+    EXPECT_EQ(sampled.tokens[row], std::max_element(first, first + kTinyVocab) - first);
+  }
+  return logits;
 }
 
 TEST(Runner, ChunksOfAPromptGiveTheLogitsOfTheWhole) {
@@ -97,6 +108,30 @@ TEST(Runner, CopiesTailsForForkedSequences) {
   EXPECT_EQ(run(*runner, fork), of_fork);
   fork.batch.tails = {3};
   EXPECT_NE(run(*runner, fork), of_fork) << "tail 3 holds nothing";
+}
+
+// The next step is launched before anyone has seen the token it begins with.
+TEST(Runner, ADrawnTokenFeedsTheNextStepOnTheDevice) {
+  const auto known = make_runner(tiny_options());
+  const StepInput prompt = tokens_of(0, 6, {0, 1}, 4);
+  const Logits first = run(*known, prompt);
+  const auto drawn = static_cast<int32_t>(std::ranges::max_element(first) - first.begin());
+  StepInput next = tokens_of(6, 7, {0, 1}, 4);
+  next.batch.tokens = {drawn};
+  const Logits want = run(*known, next);
+
+  const auto ahead = make_runner(tiny_options());
+  StepInput launched = prompt;
+  launched.sampling.draws.resize(1);
+  ahead->launch(launched);
+  next.batch.tokens = {-1};  // draw 0 of the step before
+  next.sampling.draws.resize(1);
+  next.sampling.wants_logits = true;
+  ahead->launch(next);
+  EXPECT_EQ(ahead->wait().tokens[0], drawn);
+  ahead->release();
+  const model::SampledStep second = ahead->wait();
+  EXPECT_EQ(Logits(second.logits.begin(), second.logits.end()), want);
 }
 
 TEST(Runner, AStepWithoutLogitsReturnsNone) {

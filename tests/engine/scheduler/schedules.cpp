@@ -59,6 +59,8 @@ std::vector<Request> make_requests(int count, uint64_t seed, int64_t num_common)
     request.sampling.seed = static_cast<uint64_t>(dice(0, 1 << 30));
     if (dice(0, 3) == 0) request.sampling.repetition_penalty = 1.3f;
     if (dice(0, 3) == 0) request.sampling.top_p = 0.9f;
+    if (dice(0, 3) == 0) request.min_new_tokens = dice(1, 4);
+    if (dice(0, 5) == 0) request.sampling.logit_bias = {{static_cast<int32_t>(dice(0, 9)), 3.0f}};
     if (dice(0, 4) == 0) request.num_outputs = static_cast<int32_t>(dice(2, 3));
     if (dice(0, 5) == 0) request.wants_prompt_logprobs = true;
     if (dice(0, 3) == 0) request.num_logprobs = 0;
@@ -77,13 +79,16 @@ std::vector<Request> make_requests(int count, uint64_t seed, int64_t num_common)
   return requests;
 }
 
-// Each request alone, its prompt in one chunk, nothing cached and memory to spare.
+// Each request alone, its prompt in one chunk, nothing cached and memory to spare; every step is
+// launched kernel by kernel, and waited for.
 std::vector<std::vector<Outcome>> run_alone(const std::vector<Request>& requests,
                                             const ScheduleCase& schedules) {
   EngineOptions options = options_of(schedules);
   options.page_size = schedules.page_sizes.back();
   options.max_step_tokens = options.max_step_logits = options.max_context;
   options.use_prefix_cache = false;
+  options.use_graphs = false;
+  options.runs_ahead = false;
   const auto engine = tiny_engine(options);
   std::vector<std::vector<Outcome>> all;
   for (const Request& request : requests) {
@@ -100,7 +105,7 @@ void expect_same(const Outcome& got, const Outcome& want) {
   EXPECT_EQ(got.tokens, want.tokens);
   EXPECT_EQ(got.logprobs, want.logprobs);
   EXPECT_EQ(got.prompt_logprobs, want.prompt_logprobs);
-  EXPECT_EQ(got.finish, want.finish);
+  EXPECT_EQ(got.finish, want.finish) << got.error;
   EXPECT_EQ(got.score, want.score);
 }
 
@@ -113,6 +118,8 @@ EngineOptions random_options(Dice& dice, const ScheduleCase& schedules) {
   options.max_batch = dice(3, 12);
   options.max_step_logits = dice(0, 1) == 0 ? 0 : dice(3, 12);
   options.use_prefix_cache = dice(0, 1) == 0;
+  options.use_graphs = dice(0, 3) > 0;
+  options.runs_ahead = dice(0, 3) > 0;
   int64_t num_tokens = dice(0, 3) == 0 ? 8 * context : context + dice(0, context);
   num_tokens = std::max(num_tokens, 4 * options.page_size);  // for the beams
   const int64_t page_bytes = model::kv_page_bytes(
@@ -134,7 +141,8 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
     SCOPED_TRACE(::testing::Message()
                  << "seed " << seed << ": page_size " << options.page_size << ", tokens "
                  << options.max_step_tokens << ", batch " << options.max_batch << ", cache "
-                 << options.use_prefix_cache << ", kv " << options.kv_bytes);
+                 << options.use_prefix_cache << ", kv " << options.kv_bytes << ", graphs "
+                 << options.use_graphs << ", ahead " << *options.runs_ahead);
     const auto engine = tiny_engine(options);
     const int64_t num_pages = engine->metrics().num_pages;
     std::vector<RequestId> ids(requests.size());
@@ -160,6 +168,8 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
     counts.num_replayed_tokens += metrics.num_replayed_tokens;
     counts.num_cached_tokens += metrics.num_cached_tokens;
     counts.num_steps += metrics.num_steps;
+    counts.num_replays += metrics.num_replays;
+    counts.num_wasted_rows += metrics.num_wasted_rows;
     if (::testing::Test::HasFailure()) break;
   }
   return counts;

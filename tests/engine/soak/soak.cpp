@@ -23,7 +23,7 @@ namespace tessera::soak {
 namespace {
 
 constexpr int64_t kMaxContext = 192;
-constexpr int64_t kPoolContexts = 3;         // of sequences that want a dozen
+constexpr int64_t kPoolContexts = 3;         // the requests would need a dozen
 constexpr int64_t kAllowedGrowth = 8 << 20;  // bytes of resident memory, once warm
 constexpr size_t kMaxShownFaults = 20;
 constexpr int64_t kStepsToHaveSeenAll = 2'000;  // after which each kind of event must have happened

@@ -58,7 +58,7 @@ TEST(Parts, AddedTokensThatAreNotSpecialAreRecognisedInAnyText) {
   EXPECT_FALSE(qwen2.is_special(begin));
   EXPECT_EQ(qwen2.encode("<tool_call>"), Ids{begin});
   EXPECT_EQ(qwen2.encode("<tool_call"), encode(qwen2, {{"<tool_call", true}}));
-  // Across a border too: it is not control.
+  // Also across the border of two parts, because it is not a control token.
   EXPECT_EQ(encode(qwen2, {{"<tool_", true}, {"call>", false}}), Ids{begin});
 }
 

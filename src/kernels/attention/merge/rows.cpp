@@ -24,7 +24,9 @@ constexpr Row<MergeAttentionArgs> rows[] = {row<Arch, Bf16>, row<Arch, F16>, row
 }  // namespace
 }  // namespace merge
 
+#ifdef TESSERA_SM90  // otherwise rows_none_sm90.cpp has an empty one
 std::span<const Row<MergeAttentionArgs>> attention_merge_rows_sm90() { return merge::rows<Sm90>; }
+#endif
 std::span<const Row<MergeAttentionArgs>> attention_merge_rows() { return merge::rows<Portable>; }
 
 }  // namespace tessera::kernels

@@ -27,7 +27,6 @@
 #include <type_traits>
 
 #include "kernels/gemm/epilogue.cuh"
-#include "kernels/gemm/sm90/launch.h"
 #include "kernels/gemm/sm90/plan.h"
 #include "kernels/launch.h"
 #include "tile/arch.cuh"

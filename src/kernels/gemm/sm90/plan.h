@@ -1,5 +1,5 @@
 // How a product is cut for the Hopper kernel: the compiled tiles, the layout of shared memory and
-// the choice among them. A function of the product's sizes alone, tested on the CPU.
+// the choice among them, a function of the product's sizes alone; and the launchers it is made for.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -7,6 +7,11 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+
+namespace tessera {
+struct Context;
+struct GemmArgs;
+}  // namespace tessera
 
 namespace tessera::kernels {
 
@@ -274,5 +279,14 @@ constexpr bool is_better_yielded(const Sm90Problem& problem) {
   }
   return false;
 }
+
+// The launchers of the Hopper kernel (gemm_sm90.cuh), one for each list of tiles. T is the type of
+// a; every type of out is stored. The plan's shape is one of the list.
+template <class T>
+void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+template <class T>
+void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+template <class T>
+void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 
 }  // namespace tessera::kernels

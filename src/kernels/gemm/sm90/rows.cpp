@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/gemm/rows.h"
 
-#include "kernels/gemm/sm90/launch.h"
+#include "kernels/gemm/sm90/plan.h"
 #include "tessera/core/device.h"
 
 namespace tessera::kernels {
