@@ -27,6 +27,7 @@ std::string_view name(StepStage stage) {
     case StepStage::plan: return "plan";
     case StepStage::assemble: return "assemble";
     case StepStage::forward: return "forward";
+    case StepStage::wait: return "wait";
     case StepStage::sample: return "sample";
     case StepStage::commit: return "commit";
   }

@@ -12,8 +12,9 @@
 
 namespace tessera::engine {
 
-// Where a step is: `assemble` takes pages and fills the batch, `forward` runs the model.
-enum class StepStage : uint8_t { idle, plan, assemble, forward, sample, commit };
+// Where a step is: `assemble` takes pages and fills the batch, `forward` runs the model, or queues
+// it on a GPU, for which `wait` then waits.
+enum class StepStage : uint8_t { idle, plan, assemble, forward, wait, sample, commit };
 std::string_view name(StepStage stage);
 
 // A kernel that never ends blocks the step's thread inside the driver, where nothing can wake it:
