@@ -197,7 +197,7 @@ std::string result_text(const Json& result) {
                " GB/s\n  host    ", result["host_us"].get<double>(), " us a step");
     if (result.contains("floor_ms")) {
       text += concat("; floor ", result["floor_ms"].get<double>(), " ms, ",
-                     fixed(result["share_of_floor"].get<double>() * 100, 1), " % of it reached");
+                     fixed(result["share_of_floor"].get<double>() * 100, 1), " % of the step");
     }
     text += "\n";
   }

@@ -120,7 +120,8 @@ struct DecodeReads {
 };
 DecodeReads decode_reads(const DecodeAttentionArgs& args, Stream stream) {
   const int64_t q_len = args.q.rank == 4 ? args.q.size(1) : 1;
-  const AttentionMask mask{.left = args.window > 0 ? args.window - 1 : -1, .right = 0};
+  const AttentionMask mask{.left = args.window > 0 ? args.window - 1 : -1,
+                           .right = args.tree.rank > 0 ? -1 : 0};
   DecodeReads reads;
   for (const int64_t length : values_of(args.kv.seq_lens, stream)) {
     if (length == 0) continue;

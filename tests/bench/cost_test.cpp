@@ -23,7 +23,8 @@ bool has_lists(const Shape& shape) {
 
 // Problems count half of a square for a causal mask, as papers do; a cost counts every pair.
 bool counts_half(const ProblemMaker& maker, const Shape& shape) {
-  return maker.op == "attention_prefill" && value_of(shape, "q_len") == value_of(shape, "kv_len");
+  const int64_t q_len = value_of(shape, "q_len");
+  return maker.op == "attention_prefill" && q_len == value_of(shape, "kv_len", q_len);
 }
 
 void expect_cost(const ProblemMaker& maker, RowKey key, const Shape& shape) {
