@@ -52,7 +52,6 @@ std::vector<std::string> library_paths() {
 struct Cupti {
   decltype(&cuptiGetVersion) get_version = nullptr;
   decltype(&cuptiGetResultString) get_result_string = nullptr;
-  decltype(&cuptiGetTimestamp) get_timestamp = nullptr;
   decltype(&cuptiGetCallbackName) get_callback_name = nullptr;
   decltype(&cuptiActivityRegisterTimestampCallback) register_timestamp = nullptr;
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
@@ -92,7 +91,6 @@ Cupti load_cupti() {
   };
   find(cupti.get_version, "cuptiGetVersion");
   find(cupti.get_result_string, "cuptiGetResultString");
-  find(cupti.get_timestamp, "cuptiGetTimestamp");
   find(cupti.get_callback_name, "cuptiGetCallbackName");
   find(cupti.register_timestamp, "cuptiActivityRegisterTimestampCallback");
   find(cupti.register_callbacks, "cuptiActivityRegisterCallbacks");
@@ -120,6 +118,7 @@ std::string copy_name(uint8_t kind) {
 
 // CUPTI calls plain functions from a thread of its own, so what they fill is one object.
 struct Collector {
+  bool is_ready = false;
   std::mutex mutex;
   Cupti cupti;
   std::vector<Activity> device;
@@ -209,11 +208,13 @@ class CuptiTracer final : public DeviceTracer {
  public:
   CuptiTracer() {
     Collector& all = collector();
+    if (all.is_ready) return;
     all.cupti = load_cupti();
     all.cupti.check(all.cupti.register_timestamp(&now_ns),
                     "cuptiActivityRegisterTimestampCallback");
     all.cupti.check(all.cupti.register_callbacks(&give_buffer, &take_buffer),
                     "cuptiActivityRegisterCallbacks");
+    all.is_ready = true;
   }
 
   void start() override {
