@@ -94,7 +94,6 @@ void EngineImpl::run_step() {
     watchdog_.set_batch(std::ssize(rows_), std::ssize(step_.batch.tokens));
     enter(StepStage::forward);
     runner_->launch(step_);
-    enter(StepStage::wait);
     logits = runner_->wait();
   }
 
@@ -133,13 +132,12 @@ std::vector<SequenceOutput> EngineImpl::take_outputs() {
   return requests_.take_outputs();
 }
 
-// In the stages forward, wait and sample, queues and pages do not change and only pages of the
-// batch are written: after its requests have ended the engine can go on. In the other stages the
-// failure may have come between two changes that belong together, so the engine is dead. It counts
-// as dead while this function runs, because this function may run out of memory as well.
+// In the stages forward and sample, queues and pages do not change and only pages of the batch are
+// written: after its requests have ended the engine can go on. In the other stages the failure may
+// have come between two changes that belong together, so the engine is dead. It counts as dead
+// while this function runs, because this function may run out of memory as well.
 void EngineImpl::fail_step(std::string_view why, Failure failure) {
-  const bool has_sound_pages =
-      stage_ == StepStage::forward || stage_ == StepStage::wait || stage_ == StepStage::sample;
+  const bool has_sound_pages = stage_ == StepStage::forward || stage_ == StepStage::sample;
   if (!has_sound_pages) scheduler_.abandon_pages();
   is_dead_ = true;
   death_ = why;

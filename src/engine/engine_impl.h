@@ -46,8 +46,7 @@ class EngineImpl final : public Engine {
   Device device() const override { return options_.device; }
 
   void check_pages() const { scheduler_.check_pages(); }
-  // Calls `hook` whenever a step enters a stage. Benches time stages by it; tests make it throw,
-  // wait or break the device.
+  // Calls `hook` whenever a step enters a stage. Tests make it throw, wait or break the device.
   void on_stage(std::function<void(StepStage)> hook) { stage_hook_ = std::move(hook); }
 
  private:

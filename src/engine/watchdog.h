@@ -12,8 +12,8 @@
 
 namespace tessera::engine {
 
-// Where a step is: `assemble` takes pages and fills the batch, `forward` runs the model, or queues
-// it on a GPU, for which `wait` then waits.
+// Where a step is: `assemble` takes pages and fills the batch, `forward` launches the model, `wait`
+// waits until the device has run it.
 enum class StepStage : uint8_t { idle, plan, assemble, forward, wait, sample, commit };
 std::string_view name(StepStage stage);
 
