@@ -2,18 +2,19 @@
 // SPDX-License-Identifier: MIT
 #include "apps/e2e.h"
 
-#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <random>
 
+#include "apps/e2e_explain.h"
 #include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "apps/verbs.h"
+#include "bench/ceilings.h"
+#include "bench/device_trace.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
 #include "bench/timer.h"
@@ -32,145 +33,6 @@
 namespace tessera::apps {
 namespace {
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// The number in "pp512".
-std::optional<int64_t> count_after(std::string_view text, std::string_view letters) {
-  if (!text.starts_with(letters)) return std::nullopt;
-  const std::optional<int64_t> count = parse_quantity(text.substr(letters.size()));
-  return count && *count > 0 ? count : std::nullopt;
-}
-
-Request make_request(const E2eShape& shape, int64_t num_new, int64_t vocab, std::mt19937& random) {
-  std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(vocab - 1));
-  Request request;
-  for (int64_t i = 0; i < shape.prompt; ++i) request.prompt.push_back(token(random));
-  request.sampling.temperature = 0;
-  request.max_new_tokens = num_new;
-  request.ignores_eos = true;
-  return request;
-}
-
-struct Pass {
-  double prefill_seconds = 0;
-  std::vector<double> step_seconds = {};
-  EngineMetrics fullest = {};  // at the step with the most pages in use
-};
-
-// One run of the whole batch. A step counts as decoding once every sequence has its first token.
-Pass run_pass(Engine& engine, const E2eShape& shape, int64_t num_new, std::mt19937& random) {
-  for (int64_t i = 0; i < shape.batch; ++i) {
-    if (!engine.submit(make_request(shape, num_new, engine.vocab(), random))) {
-      fail(concat("bench: the engine refused sequence ", i + 1, " of ", shape.batch));
-    }
-  }
-  Pass pass;
-  int64_t num_started = 0;
-  const Clock::time_point start = Clock::now();
-  while (engine.has_work()) {
-    const bool is_decoding = num_started == shape.batch;
-    const Clock::time_point before = Clock::now();
-    const std::vector<SequenceOutput> news = engine.step();
-    const double took = seconds_since(before);
-    int64_t num_tokens = 0;
-    for (const SequenceOutput& one : news) {
-      if (one.finish == FinishReason::error) throw Error(one.error);
-      num_tokens += static_cast<int64_t>(one.tokens.size());
-      num_started += !one.tokens.empty() && one.num_prompt_tokens > 0 ? 1 : 0;
-    }
-    if (is_decoding) {
-      if (num_tokens == shape.batch) pass.step_seconds.push_back(took);
-    } else if (num_started == shape.batch) {
-      pass.prefill_seconds = seconds_since(start);
-    }
-    if (num_started < shape.batch) continue;  // still prefill, which is timed as a whole
-    const EngineMetrics metrics = engine.metrics();
-    if (metrics.num_held_pages >= pass.fullest.num_held_pages) pass.fullest = metrics;
-  }
-  return pass;
-}
-
-}  // namespace
-
-const std::vector<E2eWorkload>& e2e_workloads() {
-  static const std::vector<E2eWorkload> kWorkloads = {
-      {"e2e/single", {{.batch = 1, .prompt = 512, .generate = 128}}},
-      {"e2e/locked", {{.batch = 16, .prompt = 512, .generate = 512}}},
-      {"e2e/prefill",
-       {{.batch = 1, .prompt = 512, .generate = 0},
-        {.batch = 1, .prompt = 2048, .generate = 0},
-        {.batch = 1, .prompt = 8192, .generate = 0},
-        {.batch = 16, .prompt = 512, .generate = 0}}}};
-  return kWorkloads;
-}
-
-std::optional<E2eWorkload> find_e2e_workload(std::string_view name) {
-  for (const E2eWorkload& workload : e2e_workloads()) {
-    if (workload.name == name || workload.name == concat("e2e/", name)) return workload;
-  }
-  const size_t plus = name.find('+');
-  const std::string_view first = name.substr(0, plus);
-  const std::optional<int64_t> prompt = count_after(first, "pp");
-  std::optional<int64_t> generate;
-  if (plus == std::string_view::npos) {
-    generate = count_after(first, "tg");
-  } else {
-    generate = count_after(name.substr(plus + 1), "tg");
-    if (!prompt || !generate) return std::nullopt;
-  }
-  if (!prompt && !generate) return std::nullopt;
-  // tg128 alone starts from one token.
-  const E2eShape shape = {.prompt = prompt.value_or(1), .generate = generate.value_or(0)};
-  return E2eWorkload{.name = std::string(name), .shapes = {shape}};
-}
-
-double E2eResult::prefill_rate() const {
-  if (prefill_seconds <= 0) return 0;
-  return static_cast<double>(shape.batch * shape.prompt) / prefill_seconds;
-}
-
-double E2eResult::decode_rate() const {
-  const double seconds = std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0);
-  if (seconds <= 0) return 0;
-  return static_cast<double>(shape.batch) * static_cast<double>(step_seconds.size()) / seconds;
-}
-
-EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes) {
-  // One more position, for the token that ends the pass.
-  const int64_t context = shape.num_tokens() + 1;
-  const int64_t pages = (context + options.page_size - 1) / options.page_size + 1;
-  options.max_batch = shape.batch;
-  options.max_queue = std::max(options.max_queue, shape.batch);
-  if (options.max_context == 0) options.max_context = context;
-  if (options.kv_bytes == 0) {
-    options.kv_bytes = shape.batch * pages * page_bytes;
-  }
-  options.use_prefix_cache = false;  // random prompts share nothing
-  return options;
-}
-
-E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num_repeats) {
-  std::mt19937 random(7);
-  E2eResult result = {.shape = shape};
-  std::vector<double> prefills;
-  // Prefill itself yields the first token; `generate` decode steps follow.
-  const int64_t num_new = shape.generate + 1;
-  for (int i = 0; i < num_warmup + num_repeats; ++i) {
-    const Pass pass = run_pass(engine, shape, num_new, random);
-    result.metrics = pass.fullest;
-    if (i < num_warmup) continue;
-    prefills.push_back(pass.prefill_seconds);
-    result.step_seconds.insert(result.step_seconds.end(), pass.step_seconds.begin(),
-                               pass.step_seconds.end());
-  }
-  result.prefill_seconds = bench::percentile(prefills, 0.5);
-  return result;
-}
-
-namespace {
-
 using Json = nlohmann::ordered_json;
 
 struct BenchE2eOptions {
@@ -184,7 +46,15 @@ struct BenchE2eOptions {
   int64_t repeat = 3;
   int64_t warmup = 1;
   std::string json;
+  bool has_explain = false;
+  std::string profile;
+  std::optional<double> bandwidth_tbs = {};
+
+  bool looks_at_steps() const { return has_explain || !profile.empty(); }
 };
+
+// Shorter runs do not move the GPU's energy counter often enough.
+constexpr double kLeastEnergySeconds = 0.5;
 
 // The model to time: from a folder, or a named shape with random weights.
 struct Subject {
@@ -219,8 +89,8 @@ E2eWorkload find_workload(const BenchE2eOptions& options) {
       throw UsageError("a workload has its own --batch, --prompt and --generate; leave them out");
     }
     if (auto found = find_e2e_workload(options.workload)) return *found;
-    throw UsageError(concat("no workload '", options.workload, "'; there are e2e/single, ",
-                            "e2e/locked, e2e/prefill, and such as pp512, tg128, pp512+tg128"));
+    throw UsageError(concat("no workload '", options.workload, "'; there are ",
+                            e2e_workload_names(), ", and such as pp512, tg128, pp512+tg128"));
   }
   if (!has_numbers) return e2e_workloads().front();
   E2eShape shape;
@@ -255,7 +125,31 @@ double read_weight_bytes(const Subject& subject, const EngineMetrics& metrics,
   return static_cast<double>(metrics.weight_bytes - (is_head ? 0 : embedding));
 }
 
-Json result_json(const std::string& workload, const E2eResult& result, double read_bytes) {
+// The least time of the median decode step: the weights, and the keys and values of the middle of
+// the run, once over the memory bus.
+double step_floor_seconds(const E2eResult& result, double read_bytes, double read_tbs) {
+  const double tokens = static_cast<double>(result.shape.prompt) +
+                        (static_cast<double>(result.shape.generate) + 1) / 2;
+  const double kv_bytes = static_cast<double>(result.shape.batch) * tokens *
+                          static_cast<double>(result.metrics.kv_bytes_per_token);
+  return (read_bytes + kv_bytes) / (read_tbs * 1e12);
+}
+
+void add_energy(const E2eResult& result, Json& json) {
+  if (!result.energy || result.energy->seconds < kLeastEnergySeconds) return;
+  const Energy& energy = *result.energy;
+  const auto tokens = static_cast<double>(energy.tokens);
+  json["energy"] = {{"of", result.shape.generate > 0 ? "decode" : "prefill"},
+                    {"joules", rounded(energy.joules)},
+                    {"seconds", rounded(energy.seconds)},
+                    {"tokens", energy.tokens}};
+  if (energy.joules <= 0) return;
+  json["energy"]["joules_per_token"] = rounded(energy.joules / tokens);
+  json["energy"]["tokens_per_joule"] = rounded(tokens / energy.joules);
+}
+
+Json result_json(const std::string& workload, const E2eResult& result, double read_bytes,
+                 double read_tbs) {
   const EngineMetrics& metrics = result.metrics;
   Json json = {{"workload", workload},
                {"shape",
@@ -271,8 +165,16 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
     json["decode_tokens_per_second"] = rounded(result.decode_rate());
     json["step_ms"] = {
         {"median", milliseconds(0.5)}, {"p10", milliseconds(0.1)}, {"p90", milliseconds(0.9)}};
-    json["weight_gbs"] = rounded(read_bytes / bench::percentile(result.step_seconds, 0.5) / 1e9);
+    const double median = bench::percentile(result.step_seconds, 0.5);
+    json["weight_gbs"] = rounded(read_bytes / median / 1e9);
+    json["host_us"] = rounded(bench::percentile(result.host_seconds, 0.5) * 1e6);
+    if (read_tbs > 0) {
+      const double floor = step_floor_seconds(result, read_bytes, read_tbs);
+      json["floor_ms"] = rounded(floor * 1e3);
+      json["share_of_floor"] = rounded(floor / median);
+    }
   }
+  add_energy(result, json);
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
                     {"kv_bytes_per_token", metrics.kv_bytes_per_token},
@@ -295,10 +197,20 @@ std::string result_text(const Json& result) {
              result["prefill_ms"].get<double>(), " ms)\n");
   if (result.contains("step_ms")) {
     const Json& step = result["step_ms"];
-    text += concat("  decode  ", show_rate(result["decode_tokens_per_second"].get<double>()),
-                   ", step ", step["median"].get<double>(), " ms (p10 ", step["p10"].get<double>(),
-                   ", p90 ", step["p90"].get<double>(), "), weights ",
-                   result["weight_gbs"].get<double>(), " GB/s\n");
+    text +=
+        concat("  decode  ", show_rate(result["decode_tokens_per_second"].get<double>()), ", step ",
+               step["median"].get<double>(), " ms (p10 ", step["p10"].get<double>(), ", p90 ",
+               step["p90"].get<double>(), "), weights ", result["weight_gbs"].get<double>(),
+               " GB/s\n  host    ", result["host_us"].get<double>(), " us a step");
+    if (result.contains("floor_ms")) {
+      text += concat("; floor ", result["floor_ms"].get<double>(), " ms, ",
+                     fixed(result["share_of_floor"].get<double>() * 100, 1), " % of the step");
+    }
+    text += "\n";
+  }
+  if (result.contains("energy") && result["energy"].contains("tokens_per_joule")) {
+    text += concat("  energy  ", result["energy"]["tokens_per_joule"].get<double>(),
+                   " tokens a joule\n");
   }
   return text + concat("  memory  weights ", bytes("weight_bytes"), ", keys and values ",
                        bytes("kv_bytes"), " (", fixed(memory["kv_waste"].get<double>() * 100, 1),
@@ -307,20 +219,114 @@ std::string result_text(const Json& result) {
                        bytes("peak_resident_bytes"), "\n");
 }
 
+void check_look(const BenchE2eOptions& options, const E2eWorkload& workload) {
+  if (options.bandwidth_tbs &&
+      !(*options.bandwidth_tbs > 0 && std::isfinite(*options.bandwidth_tbs)))
+    throw UsageError(concat("--bandwidth is ", *options.bandwidth_tbs,
+                            "; it is in TB/s and must be positive, such as 4.57"));
+  if (options.profile.empty() || workload.shapes.size() == 1) return;
+  throw UsageError(concat("--profile traces one shape and ", workload.name, " has ",
+                          workload.shapes.size(), "; name one, such as pp2048"));
+}
+
+// A GPU's rates are measured before the model takes its memory. The CPU's take long and 0.5 GB, so
+// that they are measured only for --explain.
+bench::Ceilings find_ceilings(const BenchE2eOptions& options, Device device) {
+  bench::Ceilings ceilings;
+  const bool is_needed = device.is_cpu() ? options.has_explain && !options.bandwidth_tbs
+                                         : options.has_explain || !options.bandwidth_tbs;
+  if (is_needed) ceilings = bench::measure_ceilings(device);
+  if (options.bandwidth_tbs) ceilings.read_tbs = *options.bandwidth_tbs;
+  return ceilings;
+}
+
+// What all shapes of a run share.
+struct Bench {
+  const BenchE2eOptions& options;
+  Subject subject;
+  std::string workload;
+  EngineOptions base = {};
+  bench::Ceilings ceilings = {};
+  std::unique_ptr<bench::DeviceTracer> tracer = {};  // null on the CPU, or where nothing is traced
+  std::optional<bench::ResultFile> profile = {};
+};
+
+struct ShapeReport {
+  Json json;
+  std::string text;
+};
+
+ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
+  const BenchE2eOptions& options = bench.options;
+  const EngineOptions made = as_usage([&] {
+    const EngineOptions& base = bench.base;
+    const int64_t page_bytes = model::kv_page_bytes(
+        bench.subject.config, bench.subject.config.num_kv_heads,
+        {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
+    return engine::fill_options(e2e_options(base, shape, page_bytes), bench.subject.config);
+  });
+  reset_peak_bytes(made.device);
+  const std::unique_ptr<Engine> engine = make_subject_engine(bench.subject, made);
+  const E2eResult result =
+      run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));
+  ShapeReport report;
+  report.json =
+      result_json(bench.workload, result, read_weight_bytes(bench.subject, result.metrics, made),
+                  bench.ceilings.read_tbs);
+  report.text = result_text(report.json);
+  if (!options.looks_at_steps()) return report;
+  const Look look = look_at_steps(*engine, result, bench.ceilings, bench.tracer.get());
+  report.json["busy_share"] = rounded(look.explanation.busy_share());
+  if (bench.profile) bench.profile->write(bench::trace_json(look.trace, show_device(made.device)));
+  if (!options.has_explain) return report;
+  report.json["explained_step"] = explain_sum_json(look, bench.ceilings);
+  report.json["explain"] = explain_rows_json(look.explanation);
+  report.text += explain_text(look, bench.ceilings);
+  return report;
+}
+
+// The reports of the shapes that the model and the memory take. Of several shapes, one that does
+// not fit is left out.
+void run_shapes(Bench& bench, const std::vector<E2eShape>& shapes, bool is_text, Json& results) {
+  const model::ModelConfig& config = bench.subject.config;
+  for (const E2eShape& shape : shapes) {
+    const auto leave_out = [&](std::string_view why) {
+      write_note(concat("tessera: bench e2e: left out ", shape.batch, " x ", shape.num_tokens(),
+                        " tokens and one to come: ", why, "\n"));
+    };
+    if (shape.num_tokens() >= config.max_positions) {
+      leave_out(concat(bench.subject.name, " takes ", config.max_positions));
+      continue;
+    }
+    try {
+      ShapeReport report = run_shape(bench, shape);
+      results.push_back(std::move(report.json));
+      if (is_text) write_out(report.text);
+    } catch (const OutOfMemory& error) {
+      if (shapes.size() == 1) throw;
+      leave_out(error.what());
+    }
+  }
+  if (results.empty()) throw Error("bench e2e: no shape of the workload fits the model");
+}
+
 void run(const BenchE2eOptions& options) {
-  const Subject subject = find_subject(options);
   const E2eWorkload workload = find_workload(options);
-  const EngineOptions base = engine_options(options.model, subject.config);
-  const int64_t page_bytes = model::kv_page_bytes(
-      subject.config, subject.config.num_kv_heads,
-      {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
+  check_look(options, workload);
+  Bench bench{.options = options, .subject = find_subject(options), .workload = workload.name};
+  const Subject& subject = bench.subject;
+  bench.base = engine_options(options.model, subject.config);
   const bool is_text = options.json != "-";
   std::optional<bench::ResultFile> file;
   if (is_text && !options.json.empty()) file.emplace(options.json);
+  if (!options.profile.empty()) bench.profile.emplace(options.profile);
+  const Device device = bench.base.device;
+  if (options.looks_at_steps() && !device.is_cpu()) bench.tracer = bench::make_device_tracer();
+  bench.ceilings = find_ceilings(options, device);
   Json report = {{"cpu", bench::cpu_name()},
                  {"simd", bench::simd_name()},
                  {"threads", num_threads()},
-                 {"device", show_device(base.device)},
+                 {"device", show_device(device)},
                  {"commit", kCommit},
                  {"date", bench::current_date()},
                  {"model", subject.name},
@@ -329,34 +335,16 @@ void run(const BenchE2eOptions& options) {
                  {"dtype", options.model.dtype},
                  {"weights", options.model.weights},
                  {"kv", options.model.kv},
+                 {"read_tbs", rounded(bench.ceilings.read_tbs)},
                  {"results", Json::array()}};
   if (is_text) {
     write_out(concat(shown(subject.name), ", ", show_count(subject.config.num_parameters()),
                      " parameters, ", options.model.dtype, ", weights ", options.model.weights,
-                     ", kv ", options.model.kv, "; on ", show_device(base.device), "; ",
+                     ", kv ", options.model.kv, "; on ", show_device(device), "; ",
                      bench::cpu_name(), ", ", num_threads(), " threads, ", bench::simd_name(),
                      ", commit ", kCommit, "\n"));
   }
-  for (const E2eShape& shape : workload.shapes) {
-    if (shape.num_tokens() >= subject.config.max_positions) {
-      write_note(concat("tessera: bench e2e: left out ", shape.num_tokens(), " tokens and one to ",
-                        "come: ", subject.name, " takes ", subject.config.max_positions, "\n"));
-      continue;
-    }
-    const EngineOptions made = as_usage(
-        [&] { return engine::fill_options(e2e_options(base, shape, page_bytes), subject.config); });
-    reset_peak_bytes(made.device);
-    const std::unique_ptr<Engine> engine = make_subject_engine(subject, made);
-    const E2eResult result =
-        run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));
-    report["results"].push_back(
-        result_json(workload.name, result, read_weight_bytes(subject, result.metrics, made)));
-    if (!made.device.is_cpu()) {
-      report["results"].back()["memory"]["driver_used_bytes"] = used_device_bytes(made.device);
-    }
-    if (is_text) write_out(result_text(report["results"].back()));
-  }
-  if (report["results"].empty()) throw Error("bench e2e: no shape of the workload fits the model");
+  run_shapes(bench, workload.shapes, is_text, report["results"]);
   if (file) file->write(json_text(report));
   if (!is_text) write_out(json_text(report));
 }
@@ -367,7 +355,7 @@ void add_bench_e2e(CLI::App& bench, int&) {
   const auto options = std::make_shared<BenchE2eOptions>();
   Verb verb(bench, "e2e", "Times a whole model: prefill, decode and memory");
   verb.positional("WORKLOAD", options->workload,
-                  "e2e/single (the default), e2e/locked, e2e/prefill, or such as pp512+tg128");
+                  "e2e/single (the default), locked, batch64, prefill, context, or pp512+tg128");
   FlagSet flags(verb, "What is timed");
   flags.value("--model", options->folder, "FOLDER", "A model's folder; the bundled one if absent");
   flags.value("--shape", options->shape, "NAME",
@@ -378,6 +366,13 @@ void add_bench_e2e(CLI::App& bench, int&) {
   flags.ranged("--repeat", options->repeat, 1, 1000, "N", "Timed passes");
   flags.ranged("--warmup", options->warmup, 0, 1000, "N", "Passes before them");
   flags.value("--json", options->json, "FILE", "Write the results to this file; - prints them");
+  FlagSet look(verb, "Where the time goes");
+  look.toggle("--explain", options->has_explain,
+              "Table of a step: each operation's bytes, floor, time, gap; on GPUs by CUPTI");
+  look.value("--profile", options->profile, "FILE",
+             "Trace some steps, host and device, for ui.perfetto.dev");
+  look.value("--bandwidth", options->bandwidth_tbs, "TB/S",
+             "Of the memory, for floors; measured if absent");
   add_model_flags(verb, options->model);
   verb.on_run([options] { run(*options); });
 }

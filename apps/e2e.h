@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "apps/step_clock.h"
+#include "bench/power.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::apps {
@@ -26,17 +30,49 @@ struct E2eWorkload {
   std::vector<E2eShape> shapes;
 };
 
-// e2e/single, e2e/locked, e2e/prefill.
+// e2e/single, e2e/locked, e2e/batch64, e2e/prefill, e2e/context.
 const std::vector<E2eWorkload>& e2e_workloads();
+std::string e2e_workload_names();  // "e2e/single, e2e/locked, …"
 // One of those, with or without "e2e/", or pp512, tg128, pp512+tg128; none for other names.
 std::optional<E2eWorkload> find_e2e_workload(std::string_view name);
+
+// Energy that a GPU took, and the tokens computed with it: generated ones, or those of the prompts
+// if nothing was generated.
+struct Energy {
+  double joules = 0;
+  double seconds = 0;
+  int64_t tokens = 0;
+};
+
+// One run of the whole batch.
+struct Pass {
+  double prefill_seconds = 0;
+  std::vector<double> step_seconds = {};
+  std::vector<double> host_seconds = {};  // of the same steps: StepClock::host_seconds
+  EngineMetrics fullest = {};             // at the step with the most pages in use
+  int64_t num_steps = 0;
+  int64_t num_prefill_steps = 0;  // until every sequence had a token
+  std::optional<Energy> energy = {};
+};
+struct PassWatch {
+  std::function<void(int64_t step)> before_step = {};
+  std::function<void(const StepClock& clock, int64_t step)> after_step = {};
+  const bench::PowerMeter* power = nullptr;
+};
+// A step counts as decoding once every sequence has its first token.
+Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random,
+              const PassWatch& watch = {});
 
 struct E2eResult {
   E2eShape shape;
   double prefill_seconds = 0;  // median over the repeats, until every sequence has a token
   std::vector<double> step_seconds =
-      {};                      // of steps that made one token for each sequence and no more
-  EngineMetrics metrics = {};  // at the step with the most pages in use
+      {};  // of steps that made one token for each sequence and no more
+  std::vector<double> host_seconds = {};  // of the same steps
+  EngineMetrics metrics = {};             // at the step with the most pages in use
+  int64_t num_steps = 0;                  // of one pass
+  int64_t num_prefill_steps = 0;
+  std::optional<Energy> energy = {};  // of all repeats
 
   double prefill_rate() const;  // tokens a second
   double decode_rate() const;   // tokens a second over step_seconds; 0: nothing was generated

@@ -68,8 +68,8 @@ ALSO_ALLOWED = {
     "src/tile/tensor_map.h": ("core/text.h", "tessera/core/error.h", "tile/swizzle.cuh"),
 }
 CUDA_HEADER = re.compile(
-    r"(cuda|cublas|cudnn|cufft|curand|cusparse|nccl|nvml|nvrtc|nvtx|cub/|thrust/|cooperative_groups"
-    r"|driver_types|vector_types|vector_functions|device_launch|mma\.h|crt/)")
+    r"(cuda|cublas|cupti|cudnn|cufft|curand|cusparse|nccl|nvml|nvrtc|nvtx|cub/|thrust/"
+    r"|cooperative_groups|driver_types|vector_types|vector_functions|device_launch|mma\.h|crt/)")
 # Headers that slow down the compilation of every kernel, or cannot be used on a device.
 HEAVY_FOR_DEVICE = {"iostream", "sstream", "fstream", "format", "functional", "regex", "vector",
                     "string", "map", "unordered_map", "set", "deque", "list", "memory", "thread"}

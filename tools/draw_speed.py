@@ -197,7 +197,8 @@ def draw_panel(panel, left, top):
             parts += [f'<circle class="fill-{CLASSES[system]}" cx="{x:.1f}" cy="{y:.1f}" r="2.8"/>'
                       for x, y in points]
         last = panel["format"].format(panel["curves"][system][-1][1])
-        labels.append((points[-1][1], CLASSES[system], NAMES[system], last))
+        names = panel.get("names", NAMES)
+        labels.append((points[-1][1], CLASSES[system], names[system], last))
     for y, colour, name, value in spread(labels, top + 4, top + PANEL_HEIGHT - 4):
         parts.append(f'<text class="label fill-{colour}" x="{left + PANEL_WIDTH + 6}" '
                      f'y="{y + 4:.1f}">{name} {value}</text>')
@@ -248,25 +249,36 @@ def draw(records, theme):
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, report what differs")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
-    options = parser.parse_args()
-    records, status = Records(options.root), 0
-    for name, theme in THEMES.items():
-        path = options.root / "docs" / "pictures" / name
-        picture = draw(records, theme)
+def write_pictures(pictures, folder, is_check, tool):
+    """Writes {name: text} where it differs; with is_check only says so. Returns an exit status."""
+    status = 0
+    for name, picture in pictures.items():
+        path = folder / name
         if path.exists() and path.read_text() == picture:
             continue
-        if options.check:
-            print(f"{path}: out of date; run tools/draw_speed.py")
+        if is_check:
+            print(f"{path}: out of date; run tools/{tool}")
             status = 1
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(picture)
             print(f"{path}: written")
     return status
+
+
+def parse_options(description):
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, report what differs")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options(__doc__)
+    records = Records(options.root)
+    pictures = {name: draw(records, theme) for name, theme in THEMES.items()}
+    return write_pictures(pictures, options.root / "docs" / "pictures", options.check,
+                          "draw_speed.py")
 
 
 if __name__ == "__main__":

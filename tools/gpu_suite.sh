@@ -134,6 +134,7 @@ run_sanitizers() {
       shards=1
       case $name in
         tessera_fault_gpu_tests) continue ;;  # its kernels fault on purpose
+        tessera_bench_gpu_tests) continue ;;  # CUPTI does not work beside a sanitizer
         tessera_ops_gpu_tests) filter='*IsExactOnIntegers*' shards=8 ;;
         tessera_engine_gpu_tests) filter='EngineOnGpu.*' ;;
       esac

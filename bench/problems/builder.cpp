@@ -81,6 +81,7 @@ Problem Builder::finish(decltype(Problem::call) call, double flops, std::string_
   problem_.bytes = operand_bytes();
   problem_.flops = flops;
   problem_.row_dim = row_dim;
+  is_finished_ = true;
   return std::move(problem_);
 }
 

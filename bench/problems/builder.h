@@ -13,6 +13,7 @@
 #include "bench/problem.h"
 #include "core/parallel.h"
 #include "tessera/core/convert.h"
+#include "tessera/core/error.h"
 
 namespace tessera::bench {
 
@@ -92,6 +93,7 @@ class Builder {
                    std::vector<int64_t> strides, int64_t num_storage, Bound bound = {});
 
   int64_t get(std::string_view name, int64_t otherwise = 0) const {
+    expects(!is_finished_, "problem: options are gone after finish; read them before");
     return value_of(problem_.shape, name, otherwise);
   }
   bool is_normal() const { return problem_.fill == Fill::normal; }
@@ -104,6 +106,7 @@ class Builder {
 
  private:
   Problem problem_;
+  bool is_finished_ = false;
   uint64_t num_streams_ = 0;
 };
 

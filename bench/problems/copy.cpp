@@ -89,8 +89,8 @@ Problem make_copy(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   const auto call = [](std::span<const TensorView> v, const Context& ctx) {
     copy({.x = v[0], .out = v[1]}, ctx);
   };
-  Problem problem = b.finish(call, 0, "");
   const double repeats = b.get("broadcast") != 0 ? static_cast<double>(sizes[0]) : 1.0;
+  Problem problem = b.finish(call, 0, "");
   problem.bytes =
       count * bit_width(key.out) / 8.0 + count / std::max(repeats, 1.0) * bit_width(key.in) / 8.0;
   return problem;

@@ -66,12 +66,13 @@ Problem make_rope(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
           .style = style},
          ctx);
   };
+  const double position_bytes = b.get("i64") != 0 ? 8.0 : 4.0;
   const auto rotated = static_cast<double>(tokens * (heads + kv_heads) * rotary);
   Problem problem = b.finish(call, 3.0 * rotated, "tokens");
   // Only the rotated part of a head is touched, and only the table's rows that are asked for.
   const double table_rows = static_cast<double>(std::min(tokens, num_positions));
   problem.bytes = 2.0 * rotated * bit_width(key.in) / 8.0 +
-                  static_cast<double>(tokens) * (b.get("i64") != 0 ? 8.0 : 4.0) +
+                  static_cast<double>(tokens) * position_bytes +
                   table_rows * static_cast<double>(rotary) * 4.0;
   return problem;
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -17,5 +19,13 @@ void log_launch(const char* name) noexcept;
 // "attention_decode_kernel, rms_norm_kernel": the last launches of the process, newest first, each
 // name once, without namespaces and template arguments. "none" if nothing was launched.
 std::string last_launches();
+
+// How many launches the process has made, and the names of those from number `first` on, as far as
+// they are remembered.
+uint64_t num_launches() noexcept;
+std::vector<const char*> launches_since(uint64_t first);
+
+// "norm_kernel" for the symbol of "void tessera::kernels::norm_kernel<float, 4>(NormParams)".
+std::string short_kernel_name(const char* symbol);
 
 }  // namespace tessera

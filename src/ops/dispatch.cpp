@@ -3,16 +3,23 @@
 #include "ops/dispatch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "core/launch_log.h"
 #include "core/text.h"
 
 namespace tessera::ops {
 namespace {
+
+int64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
 
 constexpr size_t kMaxListed = 6;
 
@@ -103,6 +110,20 @@ void log_choice(std::string_view op, const void* row, std::string_view row_name)
   if (!seen.emplace(op, row).second) return;
   const std::string line = concat("tessera: ", op, " runs ", row_name, "\n");
   std::fputs(line.c_str(), stderr);
+}
+
+LoggedCall::LoggedCall(OpLog& log, std::string_view op, std::string row, OpCost cost)
+    : log_(log),
+      call_{.op = std::string(op), .row = std::move(row), .cost = std::move(cost)},
+      first_launch_(num_launches()) {
+  log_.is_in_call = true;
+  call_.begin_ns = now_ns();
+}
+
+void LoggedCall::end() {
+  call_.end_ns = now_ns();
+  call_.kernels = launches_since(first_launch_);
+  log_.calls.push_back(std::move(call_));
 }
 
 void refuse_row_on_cpu(std::string_view op, const Context& ctx) {

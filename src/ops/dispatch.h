@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/row.h"
+#include "ops/cost.h"
 #include "tessera/core/context.h"
 #include "tessera/core/error.h"
 
@@ -116,6 +117,30 @@ const Row<Args>* choose(const Op<Args>& op, const Args& args, Device device, con
   return row;
 }
 
+// A row that was chosen; null: the CPU.
+template <class Args>
+void run_row(const Op<Args>& op, const Row<Args>* row, const Args& args, Device device,
+             const Context& ctx) {
+  if (row == nullptr) return op.cpu(args);
+  const DeviceGuard guard(device);
+  row->launch(args, ctx);
+}
+
+// A call that is noted, while it runs.
+class LoggedCall {
+ public:
+  LoggedCall(OpLog& log, std::string_view op, std::string row, OpCost cost);
+  ~LoggedCall() { log_.is_in_call = false; }
+  LoggedCall(const LoggedCall&) = delete;
+  LoggedCall& operator=(const LoggedCall&) = delete;
+  void end();  // adds the call to the log, with the kernels launched since
+
+ private:
+  OpLog& log_;
+  OpCall call_;
+  uint64_t first_launch_;
+};
+
 // Checks, then runs on `device`, where the arguments live.
 template <class Args>
 void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx) {
@@ -128,14 +153,13 @@ void run(const Op<Args>& op, const Args& args, Device device, const Context& ctx
     return;
   }
   const Row<Args>* row = choose(op, args, device, ctx);
-  if (row == nullptr) {
-    if (logs_rows()) log_choice(op.name, nullptr, "cpu");
-    op.cpu(args);
-    return;
-  }
-  if (logs_rows()) log_choice(op.name, row, row->name());
-  const DeviceGuard guard(device);
-  row->launch(args, ctx);
+  const auto row_name = [row] { return row == nullptr ? std::string("cpu") : row->name(); };
+  if (logs_rows()) log_choice(op.name, row, row_name());
+  OpLog* log = current_op_log();
+  if (log == nullptr || log->is_in_call) return run_row(op, row, args, device, ctx);
+  LoggedCall call(*log, op.name, row_name(), cost_of(args, ctx.stream));
+  run_row(op, row, args, device, ctx);
+  call.end();
 }
 
 // Whether `run` would find a row: the same lookup.

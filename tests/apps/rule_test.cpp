@@ -108,7 +108,11 @@ TEST(CacheWaste, IsUnderFourPerCentAtTheLockedWorkloadsLengths) {
 TEST(Workloads, AreFoundByName) {
   EXPECT_EQ(find_e2e_workload("e2e/single")->shapes[0].prompt, 512);
   EXPECT_EQ(find_e2e_workload("locked")->shapes[0].batch, 16);
-  EXPECT_EQ(find_e2e_workload("prefill")->shapes.size(), 4u);
+  EXPECT_EQ(find_e2e_workload("batch64")->shapes[0].batch, 64);
+  const std::vector<E2eShape> contexts = find_e2e_workload("context")->shapes;
+  EXPECT_EQ(contexts.size(), 24u);
+  EXPECT_EQ(contexts.back().num_tokens() + 1, 131'072);
+  EXPECT_EQ(find_e2e_workload("prefill")->shapes.size(), 6u);
   EXPECT_EQ(find_e2e_workload("pp512")->shapes[0].generate, 0);
   EXPECT_EQ(find_e2e_workload("tg128")->shapes[0].prompt, 1);
   const E2eShape both = find_e2e_workload("pp1K+tg64")->shapes[0];

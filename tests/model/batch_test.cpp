@@ -144,6 +144,36 @@ TEST(Batch, PartsOfAClassLieAtFixedAddresses) {
   }
 }
 
+// What a captured step reads: sequences without keys fill the class up.
+TEST(Batch, PaddedDecodesHaveTheSizesOfTheirClass) {
+  const BatchLimits limits{.tokens = 64, .batch = 48, .max_pages = 24, .logits = 48};
+  BatchBuffers buffers(limits, cpu_device());
+  buffers.upload(decodes(40, 24, 9), {});  // leaves other values behind
+  buffers.upload(decodes(40, 24, 9), {});
+  const HostBatch host = decodes(9, 3, 5);
+  const Batch batch = buffers.upload(host, {}, model::Padding::to_class);
+  EXPECT_EQ(batch.batch(), 10);
+  EXPECT_EQ(batch.num_decodes, 10);
+  EXPECT_EQ(batch.page_table.size(0), 10);
+  EXPECT_EQ(batch.page_table.size(1), 4);
+  const int64_t longest = *std::ranges::max_element(host.seq_lens);
+  EXPECT_GE(batch.longest_decode, longest);
+  EXPECT_LE(batch.longest_decode, longest * 5 / 4);
+  EXPECT_EQ(values_of(batch.tokens)[8], 13);
+  EXPECT_EQ(values_of(batch.tokens)[9], 0);
+  EXPECT_EQ(values_of(batch.positions)[9], 0);
+  EXPECT_EQ(values_of(batch.slots)[9], -1) << "stores nothing";
+  EXPECT_EQ(values_of(batch.seq_lens)[9], 0);
+  EXPECT_EQ(values_of(batch.query_starts)[10], 10);
+  EXPECT_EQ(values_of(batch.logit_rows)[9], 0);
+  EXPECT_EQ(values_of(batch.page_table)[4 * 8 + 2], 5 + 100 * 8 + 2);
+  EXPECT_EQ(values_of(batch.page_table)[4 * 8 + 3], 0);
+  EXPECT_EQ(values_of(batch.page_table)[4 * 9], 0);
+  const std::string message =
+      message_of([&] { buffers.upload(good_batch(), {}, model::Padding::to_class); });
+  EXPECT_NE(message.find("only decodes"), std::string::npos) << message;
+}
+
 TEST(Batch, SaysWhetherDecodesBeginWithTheSamePage) {
   BatchBuffers buffers(kLimits, cpu_device());
   HostBatch host = good_batch();
@@ -187,11 +217,6 @@ TEST(Batch, UploadRefusesWhatDisagrees) {
       {[](HostBatch& b) { b.tokens.resize(9); }, "num_tokens is 9 and the limit 8"},
       {[](HostBatch& b) { b.seq_lens.resize(5); }, "batch is 5 and the limit 4"},
       {[](HostBatch& b) { b.logit_rows.resize(6); }, "num_logits is 6 and the limit 5"},
-      {[](HostBatch& b) {
-         b = decodes(2, 1, 3);
-         b.logit_rows = {0, 0, 1};
-       },
-       "num_logits is 3 and the limit 2"},
       {[](HostBatch& b) { b.max_pages = 4; }, "max_pages is 4 and the limit 3"},
       {[](HostBatch& b) { b.max_pages = -1; }, "max_pages is -1"},
       {[](HostBatch& b) { b.positions.pop_back(); }, "positions has 6 entries; it must have 7"},

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/cuda_check.h"
+#include "core/graph.h"
 #include "kernels/stream_scratch.h"
 #include "tessera/core/error.h"
 #include "tessera/core/tensor.h"
@@ -48,6 +49,45 @@ ScratchStats stats_without_captures(int64_t num_captures) {
 }
 
 class ScratchOnGpu : public testing::GpuTest {};
+
+TEST_F(ScratchOnGpu, IsSharedByTheGraphsOfAPoolAndFreedWithIt) {
+  const ScratchStats before = stats_without_captures(0);
+  const OwnStream stream;
+  constexpr size_t kLarge = size_t{1} << 20;
+  {
+    GraphPool pool(cuda_device());
+    std::vector<tessera::Graph> graphs;
+    std::set<void*> pieces;
+    for (const size_t num_bytes : {size_t{1000}, kLarge, size_t{1000}}) {
+      graphs.push_back(pool.capture(stream.get(), [&] {
+        const StreamScratch scratch(cuda_device(), stream.get(),
+                                    {.num_bytes = num_bytes, .num_tickets = 100});
+        pieces.insert(scratch.data());
+        fill_bytes(scratch.data(), cuda_device(), 0xff, num_bytes, stream.get());
+      }));
+    }
+    EXPECT_EQ(pieces.size(), 2u) << "the third fits into what the second took";
+    EXPECT_EQ(scratch_stats().num_captures, 1);
+    for (const tessera::Graph& graph : graphs) graph.launch(stream.get());  // the first piece too
+    synchronize(cuda_device(), stream.get());
+  }
+  EXPECT_EQ(scratch_stats().num_captures, 0);
+  EXPECT_EQ(scratch_stats().num_bytes, before.num_bytes);
+}
+
+TEST_F(ScratchOnGpu, ACaptureThatThrowsLeavesTheStreamUsable) {
+  const OwnStream stream;
+  GraphPool pool(cuda_device());
+  EXPECT_THROW(pool.capture(stream.get(), [] { fail("no kernel for this"); }), Error);
+  const Tensor memory(DType::i32, {4}, cuda_device());
+  const tessera::Graph graph = pool.capture(
+      stream.get(), [&] { fill_bytes(memory.view().data, cuda_device(), 7, 16, stream.get()); });
+  graph.launch(stream.get());
+  int32_t got = 0;
+  copy_bytes(&got, cpu_device(), memory.view().data, cuda_device(), 4, stream.get());
+  synchronize(cuda_device(), stream.get());
+  EXPECT_EQ(got, 0x07070707);
+}
 
 TEST_F(ScratchOnGpu, IsKeptByAStreamAndItsTicketsAreZero) {
   const OwnStream stream;

@@ -37,6 +37,29 @@ TEST(Life, AnIdleEngineDoesNothing) {
   EXPECT_EQ(engine->max_context(), kTinyContext);
 }
 
+// A stop token is found when the next step is under way: that costs its row, and nothing else.
+TEST(Life, AnEngineThatRunsAheadWastesOneRowOfASequenceThatStops) {
+  const std::vector<std::string> pieces = {"a", "b", "c", "d", ""};
+  std::vector<std::string> texts;
+  for (const bool runs_ahead : {false, true}) {
+    EngineOptions options = tiny_options();
+    options.runs_ahead = runs_ahead;
+    const auto engine = script_engine(pieces, options);
+    Outcomes outcomes;
+    const RequestId stopped = engine->submit(make_request({0}, 50)).value();
+    const RequestId full = engine->submit(make_request({0}, 2)).value();
+    run_all(*engine, outcomes);
+    EXPECT_EQ((outcomes[{stopped, 0}].finish), FinishReason::stop);
+    EXPECT_EQ((outcomes[{stopped, 0}].text), "bcd");
+    EXPECT_EQ((outcomes[{full, 0}].finish), FinishReason::length);
+    EXPECT_EQ((outcomes[{full, 0}].text), "bc");
+    engine->step();  // takes in what was under way
+    EXPECT_EQ(engine->metrics().num_wasted_rows, runs_ahead ? 1 : 0);
+    EXPECT_EQ(engine->metrics().num_held_pages, 0);
+    EXPECT_EQ(engine->metrics().num_generated_tokens, 6);
+  }
+}
+
 TEST(Life, AFullQueueTakesNoMoreUntilSomeStart) {
   EngineOptions options = tiny_options();
   options.max_queue = 3;
