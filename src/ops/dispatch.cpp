@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -17,11 +16,6 @@
 
 namespace tessera::ops {
 namespace {
-
-int64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 constexpr size_t kMaxListed = 6;
 
@@ -135,11 +129,11 @@ LoggedCall::LoggedCall(OpLog& log, std::string_view op, std::string row, OpCost 
       call_{.op = std::string(op), .row = std::move(row), .cost = std::move(cost)},
       first_launch_(num_launches()) {
   log_.is_in_call = true;
-  call_.begin_ns = now_ns();
+  call_.begin_ns = steady_now_ns();
 }
 
 void LoggedCall::end() {
-  call_.end_ns = now_ns();
+  call_.end_ns = steady_now_ns();
   call_.kernels = launches_since(first_launch_);
   log_.calls.push_back(std::move(call_));
 }
