@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/op_log.h"
 #include "engine/memory_check.h"
 #include "engine/validate.h"
 #include "tessera/core/error.h"
@@ -47,9 +48,10 @@ Runner::~Runner() {
   }
 }
 
+// A graph calls no operations, so a step whose operations are noted is launched kernel by kernel.
 bool Runner::can_replay(const model::HostBatch& batch) const {
   const auto size = std::ssize(batch.seq_lens);
-  return use_graphs_ && size > 0 && batch.num_decodes == size &&
+  return use_graphs_ && current_op_log() == nullptr && size > 0 && batch.num_decodes == size &&
          std::ssize(batch.logit_rows) <= size;
 }
 
