@@ -283,9 +283,34 @@ TensorView matrix_of(const TensorView& tensor, int64_t index) {
   return matrix;
 }
 
+// The columns of a in the order of those of b.
+Tensor sorted_columns(const TensorView& a, const TensorView& order) {
+  Tensor sorted(a.dtype, std::span(a.shape.data(), static_cast<size_t>(a.rank)));
+  const int64_t k = a.size(-1), num_rows = k == 0 ? 0 : a.num_elements() / k;
+  const auto* columns = order.as<int32_t>();
+  with_float_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    parallel_for(num_rows, k, [&](int64_t row) {
+      const int64_t m = a.size(-2);
+      const T* from =
+          a.as<T>() + row % m * a.stride(-2) + (a.rank == 3 ? row / m * a.stride(0) : 0);
+      T* to = sorted.view().as<T>() + row * k;
+      for (int64_t i = 0; i < k; ++i) to[i] = from[columns[i]];
+    });
+  });
+  return sorted;
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, SimdLevel level) {
+  if (args.b.order) {
+    const Tensor sorted = sorted_columns(args.a, *args.b.order);
+    GemmArgs plain = args;
+    plain.a = sorted;
+    plain.b.order.reset();
+    return gemm(plain, level);
+  }
   static const SimdBuilds widen_rows = gemm_widen_rows_builds();
   static const SimdBuilds multiply = gemm_multiply_builds();
   const Kernels kernels{widen_rows.at(level), multiply.at(level)};
