@@ -110,7 +110,7 @@ void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
   const int splits = choose_w4_splits(problem.n, problem.k, problem.num_sms);
   W4Plan plan = make_w4_plan(problem, tuned("TESSERA_W4_SPLITS", splits));
   plan.layout.num_stages =
-      std::min(plan.layout.num_stages, tuned("TESSERA_W4_STAGES", plan.layout.num_stages));
+      std::min(plan.layout.num_stages, std::max(4, tuned("TESSERA_W4_STAGES", kW4MaxStages)));
   plan.num_early = std::min(plan.layout.num_stages, tuned("TESSERA_W4_EARLY", plan.num_early));
   const bool is_found = with_constant<0, 32, 64, 128>(
       problem.group, [&](auto group) { launch_w4<T, group()>(args, plan, ctx); });
