@@ -138,6 +138,11 @@ std::vector<Workload> quantized_workloads() {
       linear.shapes.push_back(shape_of(m, n, k, 128, {{"static_b", 1}}));
     }
   }
+  Workload few{"linear/llama8b_w4_few", {}};  // for comparing plans
+  for (const Shape& shape : linear.shapes) {
+    const int64_t m = value_of(shape, "m");
+    if (m == 1 || m == 16 || m == 64) few.shapes.push_back(shape);
+  }
   for (const int64_t m : {1, 16}) {
     fused.shapes.push_back(
         shape_of(m, 28672, 4096, 128, {{"activation", kSilu}, {"gated", 1}, {"static_b", 1}}));
@@ -147,7 +152,7 @@ std::vector<Workload> quantized_workloads() {
     types.shapes.push_back(shape_of(16, 2048, 2048, group, {{"static_b", 1}}));
     types.shapes.push_back(shape_of(16, 2048, 2048, group, {{"zero_points", 1}, {"static_b", 1}}));
   }
-  return {linear, fused, types};
+  return {linear, few, fused, types};
 }
 
 }  // namespace tessera::bench
