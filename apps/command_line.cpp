@@ -111,22 +111,18 @@ std::string explain_extras(const CLI::App& root, const std::vector<std::string>&
                 full_name(verb), " -h");
 }
 
-constexpr const char* kVerbose = "--verbose";
-
 // Every verb gets the flag, so that it may be given anywhere.
 void add_verbose(CLI::App& above) {
   for (CLI::App* verb : above.get_subcommands(nullptr)) {
-    FlagSet(*verb, std::string(kAdvanced)).toggle(kVerbose, "Errors say where they were raised");
+    FlagSet(*verb, std::string(kAdvanced))
+        .toggle(kVerbose, "Errors say where they were raised; run also says how long loading took");
     add_verbose(*verb);
   }
 }
 
 bool is_verbose(const CLI::App& root) {
   for (const CLI::App* verb = deepest_verb(root); verb != &root; verb = verb->get_parent()) {
-    const CLI::Option* flag = verb->get_option_no_throw(kVerbose);
-    if (flag == nullptr || flag->count() == 0) continue;
-    const std::string given = flag->results().back();  // any text, if from the environment
-    return given != "0" && given != "false";
+    if (const std::optional<bool> given = toggle_of(*verb, kVerbose)) return *given;
   }
   return false;
 }

@@ -28,6 +28,7 @@
 #include "model/kv_layout.h"
 #include "model/model.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera::apps {
 namespace {
@@ -104,8 +105,12 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
     return load_engine(engine::open_model(subject.folder, subject.config, options));
   }
   engine::check_memory(subject.config, options);
+  Progress progress("making weights");
   const model::LoadOptions load = {
-      .dtype = options.dtype, .format = options.weights, .device = options.device};
+      .dtype = options.dtype,
+      .format = options.weights,
+      .device = options.device,
+      .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
   return engine::make_engine(model::make_random_model(subject.config, load, /*seed=*/1),
                              std::nullopt, options);
 }
@@ -175,7 +180,9 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
                     {"kv_bytes_per_token", metrics.kv_bytes_per_token},
                     {"kv_waste", rounded(metrics.kv_waste)},
                     {"activation_bytes", metrics.activation_bytes},
-                    {"peak_resident_bytes", peak_resident_bytes()}};
+                    {"device_bytes", metrics.device_bytes},
+                    {"peak_device_bytes", metrics.peak_device_bytes},
+                    {"peak_resident_bytes", metrics.peak_host_bytes}};
   return json;
 }
 
@@ -207,8 +214,9 @@ std::string result_text(const Json& result) {
   }
   return text + concat("  memory  weights ", bytes("weight_bytes"), ", keys and values ",
                        bytes("kv_bytes"), " (", fixed(memory["kv_waste"].get<double>() * 100, 1),
-                       " % empty)", ", activations ", bytes("activation_bytes"),
-                       ", peak of the process ", bytes("peak_resident_bytes"), "\n");
+                       " % empty)", ", activations ", bytes("activation_bytes"), ", peak ",
+                       bytes("peak_device_bytes"), ", peak of the process ",
+                       bytes("peak_resident_bytes"), "\n");
 }
 
 void check_look(const BenchE2eOptions& options, const E2eWorkload& workload) {
@@ -257,6 +265,7 @@ ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
         {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
     return engine::fill_options(e2e_options(base, shape, page_bytes), bench.subject.config);
   });
+  reset_peak_bytes(made.device);
   const std::unique_ptr<Engine> engine = make_subject_engine(bench.subject, made);
   const E2eResult result =
       run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));
@@ -264,6 +273,9 @@ ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
   report.json =
       result_json(bench.workload, result, read_weight_bytes(bench.subject, result.metrics, made),
                   bench.ceilings.read_tbs);
+  if (!made.device.is_cpu()) {
+    report.json["memory"]["driver_used_bytes"] = used_device_bytes(made.device);
+  }
   report.text = result_text(report.json);
   if (!options.looks_at_steps()) return report;
   const Look look = look_at_steps(*engine, result, bench.ceilings, bench.tracer.get());

@@ -53,7 +53,8 @@ std::string show(const Speeds& speeds) {
 
 Generation generate(Engine& engine, Request request,
                     const std::function<void(std::string_view)>& on_text,
-                    const std::function<bool()>& is_stopped) {
+                    const std::function<bool()>& is_stopped,
+                    const std::function<void(double seconds)>& on_first) {
   Generation made;
   made.outputs.resize(static_cast<size_t>(std::max(request.num_outputs, 1)));
   Speeds& speeds = made.speeds;
@@ -83,6 +84,7 @@ Generation generate(Engine& engine, Request request,
       first = now;
       speeds.num_first_tokens = speeds.num_generated_tokens;
       speeds.first_token_seconds = seconds_between(start, first);
+      if (on_first) on_first(speeds.first_token_seconds);
     }
     if (speeds.num_generated_tokens > 0) speeds.decode_seconds = seconds_between(first, now);
   }

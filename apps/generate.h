@@ -32,10 +32,11 @@ struct Generation {
 std::string show(const Speeds& speeds);
 
 // `on_text` receives the text of output 0 as it is produced. When `is_stopped` returns true the
-// request is cancelled and the output so far returned. Throws if the engine refuses the request or
-// it fails.
+// request is cancelled and the output so far returned. `on_first` is told how long the first token
+// took. Throws if the engine refuses the request or it fails.
 Generation generate(Engine& engine, Request request,
                     const std::function<void(std::string_view)>& on_text = {},
-                    const std::function<bool()>& is_stopped = {});
+                    const std::function<bool()>& is_stopped = {},
+                    const std::function<void(double seconds)>& on_first = {});
 
 }  // namespace tessera::apps

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "apps/machine.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <limits>
 
@@ -12,6 +11,8 @@
 
 namespace tessera::apps {
 namespace {
+
+const auto kBegin = std::chrono::steady_clock::now();
 
 // A line of /proc/meminfo, such as "MemTotal:", in bytes.
 int64_t meminfo(const std::string& wanted) {
@@ -30,10 +31,8 @@ int64_t meminfo(const std::string& wanted) {
 int64_t total_memory_bytes() { return meminfo("MemTotal:"); }
 int64_t available_memory_bytes() { return meminfo("MemAvailable:"); }
 
-int64_t peak_resident_bytes() {
-  struct rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+double program_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - kBegin).count();
 }
 
 std::string show_device(Device device) {

@@ -13,7 +13,7 @@ namespace tessera::apps {
 
 int64_t total_memory_bytes();      // 0 if unknown
 int64_t available_memory_bytes();  // can be allocated without swapping
-int64_t peak_resident_bytes();     // of this process, so far
+double program_seconds();          // since the program began
 
 // "cpu", "cuda:0, NVIDIA H200".
 std::string show_device(Device device);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/machine.h"
 #include "apps/options.h"
 #include "apps/output.h"
 #include "core/parallel.h"
@@ -168,8 +169,37 @@ fs::path find_model(const std::string& given) {
 
 std::unique_ptr<Engine> load_engine(engine::OpenModel opened) {
   Progress progress("loading");
-  opened.options.on_load = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  opened.options.on_load = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); };
+  if (opened.options.on_phase) {
+    opened.options.on_phase = [&,
+                               report = std::move(opened.options.on_phase)](const LoadPhase& one) {
+      progress.erase();
+      report(one);
+    };
+  }
   return engine::load(std::move(opened));
+}
+
+std::string show_phase(const LoadPhase& phase) {
+  std::string text = concat("[", fixed(program_seconds(), 3), " s] ", phase.name, ": ",
+                            fixed(phase.seconds * 1e3, 1), " ms");
+  if (phase.num_bytes > 0) {
+    const double rate = static_cast<double>(phase.num_bytes) * 1e-9 / std::max(phase.seconds, 1e-9);
+    text += concat(", ", show_bytes(phase.num_bytes), ", ", fixed(rate, 1), " GB/s");
+  }
+  if (!phase.note.empty()) text += concat(", ", phase.note);
+  return text + "\n";
+}
+
+engine::EarlyStart start_early(const ModelOptions& options, const fs::path& folder) {
+  use_threads(options.threads);
+  engine::EarlyStart early;
+  const Device device = options.device == "auto" ? cuda_device() : parse_device(options.device);
+  // On the CPU the tokenizer is read in a moment, and further threads would take address space.
+  if (device.is_cpu() || cuda_driver_version().empty()) return early;
+  early.begin_device(device);
+  early.begin_tokenizer(folder);
+  return early;
 }
 
 namespace {

@@ -55,6 +55,11 @@ std::filesystem::path find_model(const std::string& given);
 // not found.
 std::filesystem::path bundled_model();
 
+// Begins, on other threads, with the GPU (the first for device "auto") and the tokenizer, for
+// engine::open_model; with nothing if there is no GPU driver. Also sets the number of threads.
+engine::EarlyStart start_early(const ModelOptions& options, const std::filesystem::path& folder);
+// "[1.234 s] weights: 803.0 ms, 16.1 GB, 20.0 GB/s", and a newline; the time is the program's.
+std::string show_phase(const LoadPhase& phase);
 // Loads the weights, with a progress bar on a terminal.
 std::unique_ptr<Engine> load_engine(engine::OpenModel opened);
 

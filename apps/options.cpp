@@ -144,6 +144,15 @@ std::optional<std::string> Verb::given(const char* name) const {
 
 bool Verb::has_verb_below() const { return !app_.get_subcommands().empty(); }
 
+std::optional<bool> toggle_of(const CLI::App& app, const char* name) {
+  const CLI::Option* flag = app.get_option_no_throw(name);
+  if (flag == nullptr || flag->count() == 0) return std::nullopt;
+  const std::string given = flag->results().back();
+  return given != "0" && given != "false";
+}
+
+bool Verb::is_verbose() const { return toggle_of(app_, kVerbose).value_or(false); }
+
 CLI::Option* FlagSet::finish(CLI::Option* option, const char* type) {
   option->group(group_);
   if (type != nullptr) option->type_name(type);

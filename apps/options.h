@@ -52,6 +52,11 @@ std::string number_problem(std::string_view text);
 // -h leaves out groups whose name begins with this; --help-all shows them.
 inline constexpr std::string_view kAdvanced = "Advanced";
 
+inline constexpr const char* kVerbose = "--verbose";
+// What a toggle was set to, valid once parsed; none if it was not given. The environment may set it
+// to any text: "0" and "false" mean off.
+std::optional<bool> toggle_of(const CLI::App& app, const char* name);
+
 // A verb: `tessera run`, `tessera bench e2e`.
 class Verb {
  public:
@@ -67,6 +72,7 @@ class Verb {
   // The value of a flag or a positional if it was given. Valid once parsed, so for on_run.
   std::optional<std::string> given(const char* name) const;
   bool has_verb_below() const;  // one was given
+  bool is_verbose() const;      // --verbose was given, which every verb has; valid once parsed
 
  private:
   CLI::App& app_;

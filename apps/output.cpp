@@ -103,12 +103,34 @@ std::string progress_line(std::string_view what, int64_t done, int64_t total, do
   return line;
 }
 
+std::string transfer_note(int64_t done, int64_t total, double seconds) {
+  const auto gigabytes = [](int64_t bytes) { return fixed(static_cast<double>(bytes) * 1e-9, 1); };
+  std::string note = concat(gigabytes(done), " of ", gigabytes(total), " GB");
+  if (seconds > 0 && done > 0) {
+    note += concat(", ", fixed(static_cast<double>(done) * 1e-9 / seconds, 1), " GB/s");
+  }
+  return note;
+}
+
 Progress::Progress(std::string what) : Progress(std::move(what), is_note_terminal()) {}
 
 Progress::Progress(std::string what, bool is_shown) : what_(std::move(what)), is_shown_(is_shown) {}
 
-Progress::~Progress() {
+Progress::~Progress() { erase(); }
+
+void Progress::erase() {
   if (is_drawn_) write_note("\r\x1b[K");
+  is_drawn_ = false;
+}
+
+void Progress::show_bytes(int64_t done, int64_t total) {
+  if (!is_shown_) return;
+  if (done == 0) {
+    start_ = Clock::now();
+    return;
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  show(done, total, transfer_note(done, total, seconds));
 }
 
 void Progress::show(int64_t done, int64_t total, std::string_view note) {

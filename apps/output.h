@@ -48,6 +48,9 @@ double rounded(double value);
 std::string progress_line(std::string_view what, int64_t done, int64_t total, double seconds,
                           std::string_view note);
 
+// "3.2 of 16.1 GB, 21.4 GB/s".
+std::string transfer_note(int64_t done, int64_t total, double seconds);
+
 // A progress bar on standard error, drawn at most ten times a second and only on a terminal. Erased
 // when destroyed.
 class Progress {
@@ -59,6 +62,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(int64_t done, int64_t total, std::string_view note = {});
+  // For bytes: with how many there are, and how fast they come. 0 bytes start the clock.
+  void show_bytes(int64_t done, int64_t total);
+  void erase();  // until the next show
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -17,6 +17,7 @@
 #include "core/parallel.h"
 #include "core/text.h"
 #include "engine/validate.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera::apps {
 namespace {
@@ -37,6 +38,7 @@ struct RunOptions {
   int chat = 0;  // 1: --chat, -1: --no-chat, 0: if the model has a template
   bool has_special = false;
   bool is_json = false;
+  bool is_verbose = false;
 };
 
 Json output_json(const SequenceOutput& output, const Request& request) {
@@ -88,8 +90,25 @@ std::string report_json(const Generation& made, const Request& request, const En
   json["speeds"] = speeds_json(made.speeds);
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
-                    {"activation_bytes", metrics.activation_bytes}};
+                    {"activation_bytes", metrics.activation_bytes},
+                    {"peak_device_bytes", metrics.peak_device_bytes},
+                    {"peak_resident_bytes", metrics.peak_host_bytes}};
   return json_text(json, -1);
+}
+
+// "[memory: weights 16.1 GB, KV cache 1.1 GB, activations 0.2 GB; ...]".
+std::string memory_note(const Engine& engine) {
+  const EngineMetrics metrics = engine.metrics();
+  std::string text = concat("[memory: weights ", show_bytes(metrics.weight_bytes), ", KV cache ",
+                            show_bytes(metrics.kv_bytes), ", activations ",
+                            show_bytes(metrics.activation_bytes), "; peak allocated on ",
+                            to_string(engine.device()), " ", show_bytes(metrics.peak_device_bytes));
+  if (!engine.device().is_cpu()) {
+    text +=
+        concat(", in use by the driver's count ", show_bytes(used_device_bytes(engine.device())));
+  }
+  return text +
+         concat("; peak of the process on the host ", show_bytes(metrics.peak_host_bytes), "]\n");
 }
 
 int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {
@@ -99,8 +118,11 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
     if (is_streamed) write_out(text);
   };
   const Request kept = request;
-  const Generation made =
-      generate(engine, std::move(request), print, [&] { return interrupt.is_raised(); });
+  const auto tell_first = [&](double seconds) {
+    if (options.is_verbose) write_note(show_phase({.name = "first token", .seconds = seconds}));
+  };
+  const Generation made = generate(
+      engine, std::move(request), print, [&] { return interrupt.is_raised(); }, tell_first);
   if (options.is_json) {
     write_out(report_json(made, kept, engine, model, options));
   } else if (is_streamed) {
@@ -111,6 +133,7 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
     }
   }
   if (!options.is_json) write_note(concat("[", show(made.speeds), "]\n"));
+  if (options.is_verbose) write_note(memory_note(engine));
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 
@@ -149,11 +172,15 @@ int run(const RunOptions& options) {
   if (is_interactive && options.is_json) {
     throw UsageError("--json needs a prompt: give it after the model, or pipe it in");
   }
+  engine::EarlyStart early = start_early(options.model, folder);
   const model::ModelConfig config = model::load_config(folder);
-  const EngineOptions engine_flags = engine_options_of(options, request, config);
+  EngineOptions engine_flags = engine_options_of(options, request, config);
+  if (options.is_verbose) {
+    engine_flags.on_phase = [](const LoadPhase& phase) { write_note(show_phase(phase)); };
+  }
   if (!arguments.prompt && !is_interactive) arguments.prompt = read_input(kMaxPromptBytes);
 
-  engine::OpenModel opened = engine::open_model(folder, config, engine_flags);
+  engine::OpenModel opened = engine::open_model(folder, config, engine_flags, std::move(early));
   bool is_chat = options.chat > 0;
   {
     const PromptMaker prompts(opened.tokenizer, load_chat_settings(folder));
@@ -199,6 +226,7 @@ void add_run(CLI::App& app, int& exit_status) {
       if (auto word = verb.given(place)) options->positionals.push_back(std::move(*word));
     }
     options->has_prompt = verb.given("--prompt").has_value();
+    options->is_verbose = verb.is_verbose();
     exit_status = run(*options);
   });
 }

@@ -103,7 +103,7 @@ class Bench {
     // A 16-bit copy stands for all 16-bit types, and copies of pages for every type.
     const bool has_dtype = options_.dtype == "all" || name(row.key.in) == options_.dtype ||
                            name(row.key.out) == options_.dtype ||
-                           (row.op == "copy" && bit_width(row.key.in) == 16) ||
+                           (row.op == "copy" && row.key == RowKey{DType::f16, DType::f16}) ||
                            row.op == "kv_copy_pages";
     if (!has_dtype) return false;
     if (options_.every_row) return true;

@@ -1,10 +1,11 @@
 // Problems for strided copies. Sizes d0, d1, … are those of a row-major block of storage; "order"
 // lists its axes as decimal digits counted from 1 (21: a transposed matrix), "pad" widens its
 // innermost axis, "flip" walks its first axis backwards, "broadcast" repeats it; "reverse" makes
-// that block the output instead of the input.
+// that block the output instead of the input. Where the types differ, values are converted.
 // SPDX-License-Identifier: MIT
 #include "tessera/ops/copy.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "bench/problems/builder.h"
@@ -14,6 +15,18 @@
 
 namespace tessera::bench {
 namespace {
+
+// Values of every size that a narrow type can have, subnormals and overflows to infinity included,
+// in all of the storage.
+void fill_values(Operand& operand, Random random) {
+  if (operand.host.size_bytes() == 0) return;  // only the sizes are wanted
+  constexpr int kLowest = -30, kSpan = 50;
+  const TensorView storage = operand.host.view();
+  parallel_for(storage.num_elements(), 1, [&](int64_t i) {
+    const auto exponent = static_cast<int>(random.bits(~i) % kSpan) + kLowest;
+    store(storage, i, std::ldexp(random.normal(i), exponent));
+  });
+}
 
 Problem make_copy(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
@@ -52,10 +65,15 @@ Problem make_copy(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     const Role role = is_input ? Role::input : Role::output;
     const std::string_view name = is_input ? "x" : "out";
     Operand& operand = is_input != is_reversed
-                           ? b.strided(name, role, key.in, view_shape, view_strides, num_storage)
-                           : b.dense(name, role, key.in, view_shape);
+                           ? b.strided(name, role, is_input ? key.in : key.out, view_shape,
+                                       view_strides, num_storage)
+                           : b.dense(name, role, is_input ? key.in : key.out, view_shape);
     if (is_input != is_reversed) operand.offset += first;
     if (!is_input) continue;
+    if (key.in != key.out) {
+      fill_values(operand, b.random());
+      continue;
+    }
     // Any bits at all: a copy must not look at what they mean.
     const Random random = b.random();
     auto* bytes = operand.host.view().as<uint8_t>();
@@ -72,12 +90,17 @@ Problem make_copy(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     copy({.x = v[0], .out = v[1]}, ctx);
   };
   const double repeats = b.get("broadcast") != 0 ? static_cast<double>(sizes[0]) : 1.0;
-  Problem problem = b.finish(call, 0, "");
-  problem.bytes = (count + count / std::max(repeats, 1.0)) * bit_width(key.in) / 8.0;
+  problem.bytes =
+      count * bit_width(key.out) / 8.0 + count / std::max(repeats, 1.0) * bit_width(key.in) / 8.0;
   return problem;
 }
 
-bool copy_fits(RowKey, const Shape&) { return true; }
+// A conversion takes rows.
+bool copy_fits(RowKey key, const Shape& shape) {
+  if (key.in == key.out) return true;
+  return value_of(shape, "order") == 0 && value_of(shape, "flip") == 0 &&
+         value_of(shape, "broadcast") == 0;
+}
 
 std::vector<Shape> test_shapes() {
   std::vector<Shape> shapes = {
@@ -127,6 +150,11 @@ ProblemMaker copy_maker() {
   std::vector<RowKey> keys;
   for (const DType dtype : {DType::u8, DType::f16, DType::i32, DType::i64}) {
     keys.push_back({dtype, dtype});
+  }
+  for (const DType in : kFloats) {
+    for (const DType out : kFloats) {
+      if (in != out) keys.push_back({in, out});
+    }
   }
   return {
       "copy",

@@ -213,7 +213,10 @@ def embedding(table, ids, *, out=None):
 
 
 def copy(x, *, out=None):
-    """Copies x to out, both of any strides; without out, to a new contiguous tensor."""
+    """Copies x to out, both of any strides; without out, to a new contiguous tensor.
+
+    Between float32, float16 and bfloat16 the values are converted; both must then be rows.
+    """
     if out is None:
         out = empty_like("copy", x)
     _copy((x, out))

@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "core/device_backend.h"
+#include "core/memory_count.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_buffer.h"
+#include "tessera/core/own_stream.h"
 
 namespace tessera {
 namespace {
@@ -38,6 +40,14 @@ void* allocate_cpu(size_t num_bytes) {
   return data;
 }
 
+void free_uncounted(Device device, void* data) noexcept {
+  if (device.is_cpu()) {
+    std::free(data);
+  } else {
+    backend::deallocate(device, data);
+  }
+}
+
 }  // namespace
 
 std::string to_string(Device device) {
@@ -46,7 +56,14 @@ std::string to_string(Device device) {
 
 void* allocate(Device device, size_t num_bytes) {
   if (num_bytes == 0) return nullptr;
-  return device.is_cpu() ? allocate_cpu(num_bytes) : backend::allocate(device, num_bytes);
+  void* data = device.is_cpu() ? allocate_cpu(num_bytes) : backend::allocate(device, num_bytes);
+  try {
+    count_allocated(device, data, num_bytes);
+  } catch (...) {
+    free_uncounted(device, data);
+    throw;
+  }
+  return data;
 }
 
 void* allocate_zeros(Device device, size_t num_bytes) {
@@ -60,11 +77,8 @@ void* allocate_zeros(Device device, size_t num_bytes) {
 
 void deallocate(Device device, void* data) noexcept {
   if (data == nullptr) return;
-  if (device.is_cpu()) {
-    std::free(data);
-  } else {
-    backend::deallocate(device, data);
-  }
+  count_freed(device, data);
+  free_uncounted(device, data);
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t num_bytes,
@@ -88,6 +102,22 @@ void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stre
 
 void synchronize(Device device, Stream stream) {
   if (!device.is_cpu()) backend::synchronize(device, stream);
+}
+
+OwnStream::OwnStream(Device device)
+    : device_(device), stream_(device.is_cpu() ? nullptr : backend::create_stream(device)) {}
+
+OwnStream::OwnStream(OwnStream&& other) noexcept
+    : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
+
+OwnStream& OwnStream::operator=(OwnStream&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(stream_, other.stream_);
+  return *this;
+}
+
+OwnStream::~OwnStream() {
+  if (stream_ != nullptr) backend::destroy_stream(device_, stream_);
 }
 
 HostBuffer::HostBuffer(Device device, size_t num_bytes) : device_(device), size_bytes_(num_bytes) {

@@ -16,6 +16,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
                 Stream stream);
 void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stream stream);
 void synchronize(Device device, Stream stream);
+Stream create_stream(Device device);
+void destroy_stream(Device device, Stream stream) noexcept;
 void* allocate_pinned(size_t num_bytes);
 void deallocate_pinned(void* data) noexcept;
 

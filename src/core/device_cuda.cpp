@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera {
 namespace {
@@ -90,6 +91,19 @@ void check_index(Device device, std::string_view what) {
               num_cuda_devices() == 0 ? " (is the driver installed?)" : ""));
 }
 
+struct DriverMemory {
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+DriverMemory memory_of(Device device) {
+  const DeviceGuard guard(device);
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+  return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
+}
+
 std::string version_text(int version) {  // 13000: "13.0"
   return version == 0 ? std::string() : concat(version / 1000, ".", version % 1000 / 10);
 }
@@ -146,11 +160,13 @@ const DeviceInfo& device_info(Device device) {
 
 int64_t free_device_bytes(Device device) {
   expects(!device.is_cpu(), "free_device_bytes: asks GPUs, and was asked about cpu");
-  const DeviceGuard guard(device);
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-  return static_cast<int64_t>(free_bytes);
+  return memory_of(device).free_bytes;
+}
+
+int64_t used_device_bytes(Device device) {
+  expects(!device.is_cpu(), "used_device_bytes: asks GPUs, and was asked about cpu");
+  const DriverMemory memory = memory_of(device);
+  return memory.total_bytes - memory.free_bytes;
 }
 
 std::string cuda_runtime_version() {
@@ -191,11 +207,9 @@ void* allocate(Device device, size_t num_bytes) {
   const cudaError_t status = cudaMalloc(&data, num_bytes);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    const DriverMemory memory = memory_of(device);
     throw OutOfMemory(concat("allocate: no room for ", num_bytes, " bytes on ", to_string(device),
-                             "; ", free_bytes, " of ", total_bytes, " are free"));
+                             "; ", memory.free_bytes, " of ", memory.total_bytes, " are free"));
   }
   cuda_check(status, "cudaMalloc");
   return data;
@@ -228,6 +242,19 @@ void fill_bytes(void* data, Device device, uint8_t value, size_t num_bytes, Stre
 void synchronize(Device device, Stream stream) {
   const DeviceGuard guard(device);
   cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+Stream create_stream(Device device) {
+  const DeviceGuard guard(device);
+  cudaStream_t stream = nullptr;
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
+// Waits, so that memory which the stream's work uses may be freed afterwards.
+void destroy_stream(Device, Stream stream) noexcept {
+  if (cudaStreamSynchronize(stream) != cudaSuccess) cudaGetLastError();
+  if (cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
 }
 
 void* allocate_pinned(size_t num_bytes) {

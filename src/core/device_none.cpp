@@ -3,6 +3,7 @@
 #include "core/device_backend.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,11 @@ int64_t free_device_bytes(Device device) {
   refuse("free_device_bytes", device);
 }
 
+int64_t used_device_bytes(Device device) {
+  expects(!device.is_cpu(), "used_device_bytes: asks GPUs, and was asked about cpu");
+  refuse("used_device_bytes", device);
+}
+
 std::string cuda_runtime_version() { return {}; }
 std::string cuda_driver_version() { return {}; }
 
@@ -46,6 +52,8 @@ void copy_bytes(void*, Device to_device, const void*, Device from_device, size_t
 }
 void fill_bytes(void*, Device device, uint8_t, size_t, Stream) { refuse("fill_bytes", device); }
 void synchronize(Device device, Stream) { refuse("synchronize", device); }
+Stream create_stream(Device device) { refuse("OwnStream", device); }
+void destroy_stream(Device, Stream) noexcept {}
 void* allocate_pinned(size_t) { refuse("allocate_pinned", cuda_device()); }
 void deallocate_pinned(void*) noexcept {}
 

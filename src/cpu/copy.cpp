@@ -1,4 +1,5 @@
-// Strided copies on the CPU: axes are merged where possible, then copied in tiles.
+// Strided copies on the CPU: axes are merged where possible, then copied in tiles. Conversions go
+// row by row.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <array>
@@ -7,6 +8,7 @@
 
 #include "cpu/elementwise.h"
 #include "cpu/parallel.h"
+#include "tessera/core/convert.h"
 
 namespace tessera::cpu {
 namespace {
@@ -113,10 +115,26 @@ void copy_bits(const CopyArgs& args) {
   });
 }
 
+void convert_rows(const CopyArgs& args) {
+  constexpr int64_t kRun = 1 << 14;  // cut, so that threads can share one long row
+  const Rows x = as_rows(args.x, "copy: x"), out = as_rows(args.out, "copy: out");
+  const int64_t num_runs = (x.num_cols + kRun - 1) / kRun;
+  parallel_for(x.num_rows * num_runs, std::min(kRun, x.num_cols), [&](int64_t item) {
+    const int64_t row = item / num_runs, col = item % num_runs * kRun;
+    const int64_t count = std::min(kRun, x.num_cols - col);
+    const auto run_of = [&](const TensorView& view, int64_t first) {
+      return TensorView::contiguous(view.as<std::byte>() + storage_bytes(view.dtype, first),
+                                    view.dtype, {count});
+    };
+    convert(run_of(args.x, row * x.row_stride + col), run_of(args.out, row * out.row_stride + col));
+  });
+}
+
 }  // namespace
 
 void copy(const CopyArgs& args) {
   if (args.x.num_elements() == 0) return;
+  if (args.x.dtype != args.out.dtype) return convert_rows(args);
   switch (bit_width(args.x.dtype)) {
     case 8: return copy_bits<uint8_t>(args);
     case 16: return copy_bits<uint16_t>(args);

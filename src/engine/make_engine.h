@@ -9,6 +9,7 @@
 #include <string>
 
 #include "dist/communicator.h"
+#include "engine/early_start.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "tessera/engine/engine.h"
@@ -31,10 +32,12 @@ struct OpenModel {
   model::ModelConfig config;
   EngineOptions options;  // with every default filled in
   Tokenizer tokenizer;
+  EarlyStart early = {};
 };
-// Refuses unusable options, device, config or tokenizer.
+// Refuses unusable options, device, config or tokenizer. `early` may have begun with the device and
+// the tokenizer.
 OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig config,
-                     const EngineOptions& options);
+                     const EngineOptions& options, EarlyStart early = {});
 // Throws OutOfMemory if the model does not fit into free memory, before any weight is read. The
 // communicator says which rank's share of the weights to read.
 std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicator> communicator =

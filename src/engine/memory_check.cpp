@@ -146,7 +146,7 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
   if (options.device.is_cpu()) {
     needs.activations += 2 * batch;  // the staging copies are in the same memory
   } else {
-    needs.host = model.largest_weight + 2 * batch;
+    needs.host = model.host + 2 * batch;
   }
   return needs;
 }

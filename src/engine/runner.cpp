@@ -8,6 +8,7 @@
 #include "engine/memory_check.h"
 #include "engine/validate.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_use.h"
 
 namespace tessera::engine {
 namespace {
@@ -112,6 +113,10 @@ void Runner::add_metrics(EngineMetrics& metrics) const {
   metrics.activation_bytes = model_->activation_bytes();
   metrics.num_graphs = std::ssize(graphs_);
   metrics.num_replays = num_replays_;
+  const AllocatedBytes held = allocated_bytes(device());
+  metrics.device_bytes = held.now;
+  metrics.peak_device_bytes = held.peak;
+  metrics.peak_host_bytes = peak_host_bytes();
 }
 
 }  // namespace tessera::engine

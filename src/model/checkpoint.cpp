@@ -103,6 +103,8 @@ WeightFile::WeightFile(const std::filesystem::path& path) : name_(shown_path(pat
     fail(concat(name_, ": is not a regular file"));
   }
   size_bytes_ = status.st_size;
+  // A hint: what is not in the page cache is read ahead in longer runs.
+  (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 WeightFile::~WeightFile() { ::close(descriptor_); }

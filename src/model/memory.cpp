@@ -29,11 +29,25 @@ TensorView TensorPool::count(const TensorView& view) {
   const int64_t bytes = storage_bytes(view.dtype, view.num_elements());
   size_bytes_ += bytes;
   largest_bytes_ = std::max(largest_bytes_, bytes);
+  aligned_bytes_ += round_up(bytes);
+  return view;
+}
+
+void TensorPool::reserve(int64_t num_bytes) { reserved_ = Tensor(DType::u8, {num_bytes}, device_); }
+
+TensorView TensorPool::take_reserved(DType dtype, std::initializer_list<int64_t> shape) {
+  TensorView view = TensorView::contiguous(nullptr, dtype, shape, device_);
+  const int64_t bytes = round_up(storage_bytes(dtype, view.num_elements()));
+  if (bytes == 0 || bytes > reserved_.size_bytes() - reserved_used_) return view;
+  view.data = reserved_.view().as<std::byte>() + reserved_used_;
+  reserved_used_ += bytes;
   return view;
 }
 
 TensorView TensorPool::make(DType dtype, std::initializer_list<int64_t> shape) {
-  return is_dry_ ? make_up(dtype, shape) : keep(Tensor(dtype, shape, device_));
+  if (is_dry_) return make_up(dtype, shape);
+  const TensorView reserved = take_reserved(dtype, shape);
+  return reserved.data != nullptr ? count(reserved) : keep(Tensor(dtype, shape, device_));
 }
 
 TensorView TensorPool::make_zeros(DType dtype, std::initializer_list<int64_t> shape) {

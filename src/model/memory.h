@@ -27,20 +27,29 @@ class TensorPool {
   bool is_dry() const { return is_dry_; }
   TensorView make(DType dtype, std::initializer_list<int64_t> shape);
   TensorView make_zeros(DType dtype, std::initializer_list<int64_t> shape);
+  // Allocates now what the next tensors will take, at once instead of one by one; they are aligned
+  // to 256 bytes. Those that no longer fit have memory of their own. Once, and not for a dry pool.
+  void reserve(int64_t num_bytes);
   TensorView keep(Tensor tensor);  // one that lies on the device already; not for a dry pool
   int64_t size_bytes() const { return size_bytes_; }
   int64_t largest_bytes() const { return largest_bytes_; }  // of a single tensor
+  int64_t aligned_bytes() const { return aligned_bytes_; }  // what to reserve for all of them
 
  private:
   TensorView make_up(DType dtype, std::initializer_list<int64_t> shape);
   TensorView count(const TensorView& view);
+  // From what is reserved; null data if it does not fit.
+  TensorView take_reserved(DType dtype, std::initializer_list<int64_t> shape);
 
   Device device_;
   bool is_dry_ = false;
   uintptr_t next_ = 0;  // made-up address
   std::vector<Tensor> tensors_;
+  Tensor reserved_;  // u8
+  int64_t reserved_used_ = 0;
   int64_t size_bytes_ = 0;
   int64_t largest_bytes_ = 0;
+  int64_t aligned_bytes_ = 0;
 };
 
 // Memory taken in order and given back in the opposite order. What a forward pass takes depends on

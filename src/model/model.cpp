@@ -69,6 +69,12 @@ class DryCommunicator final : public dist::Communicator {
   const dist::Communicator& of_;
 };
 
+// Plain weights for a GPU pass through staging buffers; others are made whole on the host.
+int64_t loading_bytes(const LoadOptions& options, const Weights& dry) {
+  if (options.device.is_cpu()) return 0;
+  return carrier_bytes() + (options.format == WeightFormat::plain ? 0 : dry.largest_bytes());
+}
+
 }  // namespace
 
 int64_t Model::num_kv_heads() const { return config_.num_kv_heads / weights_.options().num_ranks; }
@@ -158,7 +164,7 @@ TensorView Model::forward(const Batch& batch, KvMemory& kv, const Context& ctx) 
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, Weights weights) {
   std::unique_ptr<Model> model = family_of(config).make(config, weights);
-  weights.report_done();
+  weights.finish();
   model->weights_ = std::move(weights);
   return model;
 }
@@ -173,14 +179,14 @@ std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const ModelConfi
                                   const LoadOptions& options) {
   const std::unique_ptr<Model> dry = make_dry_model(config, options);
   const auto source = make_stored_source(checkpoint, config, dry->weights().specs());
-  return make_model(config, Weights(options, *source, dry->weights().read_bytes()));
+  return make_model(config, Weights(options, *source, dry->weights()));
 }
 
 std::unique_ptr<Model> make_random_model(const ModelConfig& config, const LoadOptions& options,
                                          uint64_t seed) {
   const std::unique_ptr<Model> dry = make_dry_model(config, options);
   const auto source = make_random_source(seed);
-  return make_model(config, Weights(options, *source, dry->weights().read_bytes()));
+  return make_model(config, Weights(options, *source, dry->weights()));
 }
 
 ModelNeeds measure_model(const ModelConfig& config, const LoadOptions& options,
@@ -189,7 +195,7 @@ ModelNeeds measure_model(const ModelConfig& config, const LoadOptions& options,
   dist::LocalCommunicator local;
   dry->prepare(limits, local);
   return {.weights = dry->weight_bytes(),
-          .largest_weight = dry->weights().largest_bytes(),
+          .host = loading_bytes(options, dry->weights()),
           .activations = dry->activation_bytes()};
 }
 

@@ -119,8 +119,8 @@ std::unique_ptr<Model> make_dry_model(const ModelConfig& config, const LoadOptio
 // What a model takes, known before it is loaded; one rank.
 struct ModelNeeds {
   int64_t weights = 0;
-  int64_t largest_weight = 0;  // what loading holds on the host on its way to a GPU
-  int64_t activations = 0;     // and tables
+  int64_t host = 0;         // what loading to a GPU holds on the host for a while
+  int64_t activations = 0;  // and tables
 };
 ModelNeeds measure_model(const ModelConfig& config, const LoadOptions& options,
                          const BatchLimits& limits);

@@ -82,6 +82,7 @@ class StoredSource final : public WeightSource {
   DType dtype_of(const TensorSpec& spec) const override {
     return *checkpoint_.find(spec.name)->dtype;
   }
+  DType native_dtype(const TensorSpec& spec, DType) const override { return dtype_of(spec); }
 
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
     const StoredTensor& stored = *checkpoint_.find(spec.name);
@@ -146,6 +147,7 @@ class RandomSource final : public WeightSource {
   explicit RandomSource(uint64_t seed) : seed_(seed) {}
 
   DType dtype_of(const TensorSpec&) const override { return DType::f32; }
+  DType native_dtype(const TensorSpec&, DType wanted) const override { return wanted; }
 
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
     const auto width = static_cast<float>(spec.is_vector ? spec.num_rows : spec.num_cols);

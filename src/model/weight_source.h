@@ -28,6 +28,9 @@ class WeightSource {
   virtual ~WeightSource() = default;
   // The narrowest of f32, f16 and bf16 that holds the tensor's values exactly.
   virtual DType dtype_of(const TensorSpec& spec) const = 0;
+  // The type that read() writes without converting: the stored one, or `wanted` if values are made
+  // up.
+  virtual DType native_dtype(const TensorSpec& spec, DType wanted) const = 0;
   // Elements [row, row + to.size(0)) x [col, col + to.size(1)) of the tensor, converted. `to` is on
   // the CPU, contiguous, f32, f16 or bf16. Called from several threads at once.
   virtual void read(const TensorSpec& spec, int64_t row, int64_t col,

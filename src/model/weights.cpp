@@ -1,12 +1,9 @@
 // Weights from slices of a checkpoint's tensors: read in blocks by all threads, converted or
-// quantised, checked, and moved to the device.
+// quantised and checked; those for a GPU are left to the upload.
 // SPDX-License-Identifier: MIT
 #include "model/weights.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "core/parallel.h"
@@ -21,25 +18,6 @@ namespace {
 // A block is read and converted by one thread; large enough that starting it costs nothing.
 constexpr int64_t kBlockElements = 1 << 18;
 
-bool is_finite(float value) { return std::isfinite(value); }
-bool is_finite(F16 value) { return (value.bits & 0x7c00u) != 0x7c00u; }
-bool is_finite(Bf16 value) { return (value.bits & 0x7f80u) != 0x7f80u; }
-
-template <class T>
-int64_t first_not_finite(const TensorView& values) {
-  const T* data = values.as<T>();
-  const T* end = data + values.num_elements();
-  const T* found = std::find_if(data, end, [](T value) { return !is_finite(value); });
-  return found == end ? -1 : found - data;
-}
-
-// The place in a contiguous block, or -1.
-int64_t find_not_finite(const TensorView& values) {
-  if (values.dtype == DType::f16) return first_not_finite<F16>(values);
-  if (values.dtype == DType::bf16) return first_not_finite<Bf16>(values);
-  return first_not_finite<float>(values);
-}
-
 void check_options(const LoadOptions& options) {
   if (!is_float16_or_32(options.dtype)) {
     fail(concat("load_model: dtype is ", name(options.dtype), "; it must be f32, f16 or bf16"));
@@ -49,28 +27,17 @@ void check_options(const LoadOptions& options) {
   }
 }
 
-// Where the rows of slice number `slice` go in the tensor made of all of them.
-struct Placement {
-  int64_t begin = 0;       // where a slice's rows begin, if they stay together
-  int64_t interleave = 0;  // otherwise: rows taken from each slice in turn
-  int64_t slice = 0;
-  int64_t num_slices = 1;
-
-  bool is_run() const { return interleave == 0; }
-  int64_t row(int64_t row) const {
-    if (is_run()) return begin + row;
-    return row / interleave * interleave * num_slices + slice * interleave + row % interleave;
-  }
-  // Rows from `first` on, of a contiguous block, to their places in `to`.
-  void scatter(const TensorView& block, int64_t first, const TensorView& to) const {
-    const auto row_bytes = static_cast<size_t>(
-        storage_bytes(block.dtype, block.num_elements() / std::max<int64_t>(1, block.size(0))));
-    for (int64_t i = 0; i < block.size(0); ++i) {
-      std::memcpy(to.as<std::byte>() + row(first + i) * static_cast<int64_t>(row_bytes),
-                  block.as<std::byte>() + i * static_cast<int64_t>(row_bytes), row_bytes);
-    }
-  }
-};
+// Calls body(row, count) for blocks of the slice's rows on all threads.
+template <class Body>
+void for_each_block(const Slice& slice, Body&& body) {
+  const int64_t block_rows =
+      std::clamp<int64_t>(kBlockElements / std::max<int64_t>(slice.num_cols, 1), 1, slice.num_rows);
+  const int64_t num_blocks = (slice.num_rows + block_rows - 1) / block_rows;
+  parallel_tasks(num_blocks, [&](int64_t block) {
+    const int64_t row = block * block_rows;
+    body(row, std::min(block_rows, slice.num_rows - row));
+  });
+}
 
 }  // namespace
 
@@ -80,78 +47,16 @@ struct Weights::Shape {
   bool is_vector = false;
 };
 
-// Reads one slice, block by block.
-class Weights::Reader {
- public:
-  Reader(const WeightSource& source, const LoadOptions& options, const Slice& slice)
-      : source_(source), options_(options), slice_(slice) {}
-
-  // Calls body(row, count) for blocks of the slice's rows on all threads, then refuses the first
-  // value that was found not to be finite.
-  template <class Body>
-  void for_each_block(Body&& body) {
-    const int64_t block_rows = std::clamp<int64_t>(
-        kBlockElements / std::max<int64_t>(slice_.num_cols, 1), 1, slice_.num_rows);
-    const int64_t num_blocks = (slice_.num_rows + block_rows - 1) / block_rows;
-    parallel_tasks(num_blocks, [&](int64_t block) {
-      const int64_t row = block * block_rows;
-      body(row, std::min(block_rows, slice_.num_rows - row));
-    });
-    if (not_finite_ >= 0) refuse_not_finite();
-  }
-
-  void read(int64_t row, const TensorView& to) {
-    if (slice_.offset == 0.0f) {
-      source_.read(slice_.spec, slice_.row + row, slice_.col, to);
-    } else {
-      const Tensor floats(DType::f32, {to.size(0), to.size(1)});
-      source_.read(slice_.spec, slice_.row + row, slice_.col, floats);
-      float* values = floats.view().as<float>();
-      for (int64_t i = 0; i < to.num_elements(); ++i) values[i] += slice_.offset;
-      convert(floats, to);
-    }
-    if (options_.check_values) check_finite(row, to);
-  }
-
-  DType stored_dtype() const { return source_.dtype_of(slice_.spec); }
-
-  // Notes the first value of a block that is not finite; `row` is the block's first.
-  void check_finite(int64_t row, const TensorView& values) {
-    const int64_t found = find_not_finite(values);
-    if (found < 0) return;
-    const int64_t place = row * slice_.num_cols + found;
-    // The first of all blocks, so that the message does not depend on threads.
-    int64_t known = not_finite_;
-    while ((known < 0 || place < known) && !not_finite_.compare_exchange_weak(known, place)) {
-    }
-  }
-
- private:
-  [[noreturn]] void refuse_not_finite() const {
-    const int64_t row = slice_.row + not_finite_ / slice_.num_cols;
-    const int64_t col = slice_.col + not_finite_ % slice_.num_cols;
-    const Tensor value(DType::f32, {1, 1});
-    source_.read(slice_.spec, row, col, value);
-    const float stored = *value.view().as<float>();
-    const std::string place =
-        slice_.spec.is_vector ? concat("[", row, "]") : concat("[", row, ", ", col, "]");
-    const std::string why = std::isfinite(stored)
-                                ? concat("beyond the range of ", name(options_.dtype),
-                                         "; load the model as bf16 or f32")
-                                : std::string("not finite; the checkpoint is damaged");
-    fail(concat("checkpoint: tensor '", slice_.spec.name, "' holds ", stored, " at ", place,
-                ", which is ", why));
-  }
-
-  const WeightSource& source_;
-  const LoadOptions& options_;
-  const Slice& slice_;
-  std::atomic<int64_t> not_finite_ = -1;  // row * num_cols + col, within the slice
-};
-
-Weights::Weights(const LoadOptions& options, const WeightSource& source, int64_t total_bytes)
-    : options_(options), source_(&source), pool_(options.device), total_bytes_(total_bytes) {
+Weights::Weights(const LoadOptions& options, const WeightSource& source, const Weights& dry)
+    : options_(options),
+      source_(&source),
+      pool_(options.device),
+      total_bytes_(dry.read_bytes(source)) {
   check_options(options);
+  if (options.on_progress) options.on_progress(0, total_bytes_);
+  if (options.device.is_cpu()) return;
+  pool_.reserve(dry.pool_.aligned_bytes());
+  upload_ = std::make_unique<WeightUpload>(source, options.dtype, options.check_values);
 }
 
 Weights::Weights(const LoadOptions& options)
@@ -174,45 +79,57 @@ Weights::Shape Weights::note(const std::vector<Slice>& slices) {
   for (const Slice& slice : slices) {
     shape.num_rows += slice.num_rows;
     mention(slice.spec);
-    if (is_dry()) read_bytes_ += 2 * slice.num_rows * slice.num_cols;
+    if (is_dry()) reads_.emplace_back(slice.spec, slice.num_elements());
   }
   return shape;
 }
 
 TensorView Weights::keep(Tensor tensor) {
-  return pool_.keep(options_.device.is_cpu() ? std::move(tensor) : tensor.to(options_.device));
+  if (options_.device.is_cpu()) return pool_.keep(std::move(tensor));
+  const TensorView& from = tensor.view();
+  const TensorView to = from.rank == 1 ? pool_.make(from.dtype, {from.size(0)})
+                                       : pool_.make(from.dtype, {from.size(0), from.size(1)});
+  copy_bytes(to.data, to.device, from.data, from.device, static_cast<size_t>(tensor.size_bytes()));
+  synchronize(to.device);
+  return to;
 }
 
 TensorView Weights::dense(const std::string& name, const std::vector<Slice>& slices,
                           int64_t interleave) {
   const auto [num_rows, num_cols, is_vector] = note(slices);
   const DType dtype = options_.dtype;
-  TensorView view;
-  if (is_dry()) {
-    view = is_vector ? pool_.make(dtype, {num_rows}) : pool_.make(dtype, {num_rows, num_cols});
-  } else {
-    Tensor made = is_vector ? Tensor(dtype, {num_rows}) : Tensor(dtype, {num_rows, num_cols});
-    const TensorView matrix = TensorView::contiguous(made.view().data, dtype, {num_rows, num_cols});
-    Placement place{.interleave = interleave, .num_slices = std::ssize(slices)};
-    for (const Slice& slice : slices) {
-      Reader reader(*source_, options_, slice);
-      reader.for_each_block([&](int64_t row, int64_t count) {
+  const TensorView view =
+      is_vector ? pool_.make(dtype, {num_rows}) : pool_.make(dtype, {num_rows, num_cols});
+  if (!is_dry()) {
+    fill(TensorView::contiguous(view.data, dtype, {num_rows, num_cols}, view.device), slices,
+         interleave);
+  }
+  by_name_[name] = {.values = view};
+  return view;
+}
+
+void Weights::fill(const TensorView& matrix, const std::vector<Slice>& slices, int64_t interleave) {
+  Placement place{.interleave = interleave, .num_slices = std::ssize(slices)};
+  for (const Slice& slice : slices) {
+    if (upload_ != nullptr) {
+      upload_->add(slice, place, matrix);
+    } else {
+      SliceReader reader(*source_, slice, options_.dtype, options_.check_values);
+      for_each_block(slice, [&](int64_t row, int64_t count) {
         if (place.is_run()) {
           reader.read(row, matrix.slice(0, place.row(row), place.row(row) + count));
         } else {
-          const Tensor block(dtype, {count, num_cols});
+          const Tensor block(matrix.dtype, {count, slice.num_cols});
           reader.read(row, block);
           place.scatter(block, row, matrix);
         }
       });
-      report(2 * slice.num_rows * slice.num_cols);
-      place.begin += slice.num_rows;
-      ++place.slice;
+      reader.finish();
+      report(slice);
     }
-    view = keep(std::move(made));
+    place.begin += slice.num_rows;
+    ++place.slice;
   }
-  by_name_[name] = {.values = view};
-  return view;
 }
 
 // Codes are made from the values as stored, not from values rounded to the model's dtype first.
@@ -228,8 +145,8 @@ LinearWeight Weights::linear(const std::string& name, const std::vector<Slice>& 
   Tensor scale(DType::f32, {num_rows});
   Placement place{.interleave = interleave, .num_slices = std::ssize(slices)};
   for (const Slice& slice : slices) {
-    Reader reader(*source_, options_, slice);
-    reader.for_each_block([&](int64_t row, int64_t count) {
+    SliceReader reader(*source_, slice, options_.dtype, options_.check_values);
+    for_each_block(slice, [&](int64_t row, int64_t count) {
       const Tensor values(reader.stored_dtype(), {count, num_cols});
       reader.read(row, values);
       const Tensor block_codes(DType::i8, {count, num_cols});
@@ -241,7 +158,8 @@ LinearWeight Weights::linear(const std::string& name, const std::vector<Slice>& 
       place.scatter(block_codes, row, codes);
       place.scatter(block_scale, row, scale);
     });
-    report(2 * slice.num_rows * slice.num_cols);
+    reader.finish();
+    report(slice);
     place.begin += slice.num_rows;
     ++place.slice;
   }
@@ -264,14 +182,32 @@ int64_t Weights::num_parameters() const {
   return total;
 }
 
-void Weights::report(int64_t bytes) {
-  read_bytes_ += bytes;
-  if (options_.on_progress) {
-    options_.on_progress(std::min(read_bytes_, total_bytes_), total_bytes_);
+int64_t Weights::read_bytes(const WeightSource& source) const {
+  int64_t total = 0;
+  for (const auto& [spec, num_elements] : reads_) {
+    total += storage_bytes(source.native_dtype(spec, options_.dtype), num_elements);
   }
+  return total;
 }
 
-void Weights::report_done() {
+void Weights::report(const Slice& slice) {
+  read_bytes_ +=
+      storage_bytes(source_->native_dtype(slice.spec, options_.dtype), slice.num_elements());
+  if (options_.on_progress) options_.on_progress(read_bytes_, total_bytes_);
+}
+
+void Weights::finish() {
+  if (upload_ != nullptr) {
+    const int64_t least = upload_->least_buffer_bytes();
+    if (options_.carrier == nullptr || options_.carrier->buffer_bytes() < least) {
+      options_.carrier = make_carrier(options_.device, std::max(kStagingBytes, least));
+    }
+    upload_times_ = upload_->run(*options_.carrier, [&](int64_t done) {
+      if (options_.on_progress) options_.on_progress(read_bytes_ + done, total_bytes_);
+    });
+    upload_.reset();
+    options_.carrier.reset();
+  }
   source_ = nullptr;
   if (options_.on_progress) options_.on_progress(total_bytes_, total_bytes_);
 }

@@ -1,5 +1,6 @@
-// The weights of one rank. Layers ask for theirs while they are constructed; a tensor is read,
-// converted or quantised, and moved to the device as soon as it is asked for.
+// The weights of one rank. Layers ask for theirs while they are constructed. On the CPU a tensor is
+// read as soon as it is asked for; on a GPU it gets its place, and finish() reads all of them
+// (weight_upload.h).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,10 +11,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/memory.h"
+#include "model/slice_reader.h"
 #include "model/weight_source.h"
+#include "model/weight_upload.h"
 #include "tessera/core/tensor.h"
 #include "tessera/ops/weight_format.h"
 
@@ -29,16 +33,7 @@ struct LoadOptions {
   int num_ranks = 1;
   bool check_values = false;  // refuse NaN and infinity, naming the tensor; always done with int8
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress = {};
-};
-
-// Rows [row, row + num_rows) and columns [col, col + num_cols) of a checkpoint's tensor.
-struct Slice {
-  TensorSpec spec;
-  int64_t row = 0;
-  int64_t num_rows = 0;
-  int64_t col = 0;
-  int64_t num_cols = 1;
-  float offset = 0.0f;  // added to every value
+  std::shared_ptr<Carrier> carrier = {};  // for a GPU; null: made when it is needed
 };
 
 // The weight of a linear layer: values in the model's dtype, or int8 codes with a scale per row.
@@ -49,9 +44,9 @@ struct LinearWeight {
 
 class Weights {
  public:
-  // Reads from `source`, which layers need only while they are constructed. total_bytes is what
-  // progress is reported against.
-  Weights(const LoadOptions& options, const WeightSource& source, int64_t total_bytes);
+  // Reads from `source` until finish() has returned. `dry` has been asked for the same weights: it
+  // says how much there is to read and to allocate.
+  Weights(const LoadOptions& options, const WeightSource& source, const Weights& dry);
   // A dry one: nothing is read or allocated, but everything is counted.
   explicit Weights(const LoadOptions& options);
 
@@ -73,19 +68,24 @@ class Weights {
   // A weight that some layer asked for; refuses a name that none did.
   const LinearWeight& find(std::string_view name) const;
 
+  const std::map<std::string, LinearWeight, std::less<>>& by_name() const { return by_name_; }
+
   const std::vector<TensorSpec>& specs() const { return specs_; }  // all that was asked for, once
   int64_t num_parameters() const;                                  // elements of these
-  int64_t read_bytes() const { return read_bytes_; }  // of all slices, at two bytes an element
+  int64_t read_bytes(const WeightSource& source) const;  // of all slices, as the source has them
   int64_t size_bytes() const { return pool_.size_bytes(); }
   int64_t largest_bytes() const { return pool_.largest_bytes(); }
-  void report_done();
+  int64_t total_bytes() const { return total_bytes_; }  // that were to be read; 0 of a dry one
+  // Reads what is still to be read, and needs the source no longer.
+  void finish();
+  const UploadTimes& upload_times() const { return upload_times_; }  // zeros on the CPU
 
  private:
-  class Reader;
   struct Shape;
   Shape note(const std::vector<Slice>& slices);
   TensorView keep(Tensor tensor);
-  void report(int64_t bytes);
+  void fill(const TensorView& matrix, const std::vector<Slice>& slices, int64_t interleave);
+  void report(const Slice& slice);
 
   LoadOptions options_;
   const WeightSource* source_ = nullptr;
@@ -93,7 +93,10 @@ class Weights {
   std::vector<TensorSpec> specs_;
   std::set<std::string, std::less<>> spec_names_;
   std::map<std::string, LinearWeight, std::less<>> by_name_;
-  int64_t read_bytes_ = 0;
+  std::vector<std::pair<TensorSpec, int64_t>> reads_;  // of a dry one: how many elements of what
+  std::unique_ptr<WeightUpload> upload_;               // null on the CPU
+  UploadTimes upload_times_;
+  int64_t read_bytes_ = 0;  // so far
   int64_t total_bytes_ = 0;
 };
 

@@ -40,6 +40,11 @@ TEST(ProgressLine, ShowsTheShareAndTheTimeLeft) {
   EXPECT_NE(progress_line("x", 1, 4, 45.0, "").find("2:15 left"), std::string::npos);
 }
 
+TEST(ProgressLine, ShowsBytesAndTheirRate) {
+  EXPECT_EQ(transfer_note(3'200'000'000, 16'060'000'000, 0.16), "3.2 of 16.1 GB, 20.0 GB/s");
+  EXPECT_EQ(transfer_note(0, 16'060'000'000, 0.5), "0.0 of 16.1 GB");
+}
+
 class TextFile : public ::testing::Test {
  protected:
   // The quote in the name must not reach a shell.

@@ -3,9 +3,11 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -69,6 +71,32 @@ def test_run_reports_logprobs():
     for token in answer["logprobs"]:
         assert token["top"][0] == [token["token"], token["logprob"]]
         assert len(token["top"]) == 2
+
+
+def test_run_says_how_long_each_part_of_loading_took():
+    done = call("run", MODEL, "Water is", "-n", 2, "-t", 0, "--device", "cpu", "--verbose")
+    assert done.returncode == 0, done.stderr
+    phases = re.findall(r"^\[([0-9.]+) s\] ([a-z ]+): [0-9.]+ ms", done.stderr, re.M)
+    assert [name for _, name in phases] == ["tokenizer", "weights", "prepare", "first token"]
+    times = [float(time) for time, _ in phases]
+    assert times == sorted(times)
+    assert re.search(r"weights: [0-9.]+ ms, 25\.2 MB, [0-9.]+ GB/s", done.stderr)
+    assert re.search(r"\[memory: weights 25\.2 MB, .*; peak allocated on cpu [0-9.]+ MB",
+                     done.stderr)
+    assert " s] " not in call("run", MODEL, "Water is", "-n", 2, "-t", 0).stderr
+
+
+def test_the_time_to_the_first_token_of_a_made_up_checkpoint_is_measured(tmp_path):
+    tool, report = REPOSITORY / "tools" / "measure_load.py", tmp_path / "load.json"
+    command = [sys.executable, tool, os.environ["TESSERA_BINARY"], tmp_path / "model", "--shape",
+               "tiny", "--rounds", "1", "--json", report, "--", "--device", "cpu"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(report.read_text())
+    assert 0 < result["first_token_s"]["least"] <= result["first_token_s"]["most"]
+    assert result["checkpoint_bytes"] > 2 * 2048 * 256 * 2
+    assert list(result["phases"]) == ["tokenizer", "weights", "prepare", "first token"]
+    assert result["first_token_s"]["median"] >= result["phases"]["first token"]["ends_s"]
 
 
 def test_int8_weights_take_less_memory():
@@ -191,6 +219,8 @@ def test_bench_e2e_reports_speeds_and_memory(tmp_path):
     assert result["step_ms"]["p10"] <= result["step_ms"]["median"] <= result["step_ms"]["p90"]
     assert result["memory"]["weight_bytes"] > 25_000_000
     assert result["memory"]["peak_resident_bytes"] > result["memory"]["weight_bytes"]
+    assert result["memory"]["peak_device_bytes"] >= result["memory"]["device_bytes"]
+    assert result["memory"]["device_bytes"] > result["memory"]["weight_bytes"]
     for key in ("cpu", "threads", "commit", "date", "model", "dtype"):
         assert report[key]
     file = tmp_path / "out.json"
@@ -292,6 +322,16 @@ def test_chat_answers_obeys_and_survives_ctrl_c():
     assert "2000 generated" not in stats and "tok/s" in stats
     terminal.type("/quit\n")
     assert terminal.status() == 0
+
+
+def test_loading_shows_bytes_and_their_rate_on_a_terminal_only():
+    terminal = Terminal("run", MODEL, "Water is", "-n", "2", "-t", "0")
+    terminal.wait_for("loading [")
+    assert re.match(r"[#-]{24}\] [0-9]+ %  0\.0 of 0\.0 GB, [0-9.]+ ", terminal.wait_for("GB/s"))
+    terminal.wait_for("\r\x1b[K")  # erased before the answer
+    assert "loading" not in terminal.wait_for("generated")
+    assert terminal.status() == 0
+    assert "loading" not in call("run", MODEL, "Water is", "-n", 2, "-t", 0).stderr
 
 
 def test_chat_remembers_until_reset(chat_model):

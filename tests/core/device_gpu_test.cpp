@@ -12,6 +12,8 @@
 #include "tessera/core/convert.h"
 #include "tessera/core/device.h"
 #include "tessera/core/host_buffer.h"
+#include "tessera/core/memory_use.h"
+#include "tessera/core/own_stream.h"
 #include "tessera/core/tensor.h"
 #include "tests/core/message_of.h"
 #include "tests/gpu.h"
@@ -54,6 +56,34 @@ TEST_F(DeviceOnGpu, FreeMemoryFallsByWhatIsTaken) {
   constexpr int64_t kTaken = int64_t{256} << 20;
   const Tensor taken(DType::u8, {kTaken}, cuda_device());
   EXPECT_LE(free_device_bytes(cuda_device()), before - kTaken / 2);
+}
+
+TEST_F(DeviceOnGpu, AllocationsAreCountedAndTheDriverSeesThem) {
+  constexpr int64_t kTaken = int64_t{256} << 20;
+  const AllocatedBytes before = allocated_bytes(cuda_device());
+  reset_peak_bytes(cuda_device());
+  const int64_t used = used_device_bytes(cuda_device());
+  {
+    const Tensor taken(DType::u8, {kTaken}, cuda_device());
+    EXPECT_EQ(allocated_bytes(cuda_device()).now, before.now + kTaken);
+    EXPECT_GE(used_device_bytes(cuda_device()), used + kTaken / 2);
+  }
+  EXPECT_EQ(allocated_bytes(cuda_device()).now, before.now);
+  EXPECT_EQ(allocated_bytes(cuda_device()).peak, before.now + kTaken);
+}
+
+TEST_F(DeviceOnGpu, AStreamOfItsOwnIsFinishedWhenItEnds) {
+  constexpr size_t kBytes = 64 << 20;
+  const HostBuffer host(cuda_device(), kBytes);
+  const Tensor there(DType::u8, {static_cast<int64_t>(kBytes)}, cuda_device());
+  fill_bytes(there.view().data, cuda_device(), 7, kBytes);
+  synchronize(cuda_device());
+  {
+    const OwnStream stream(cuda_device());
+    EXPECT_NE(static_cast<Stream>(stream), nullptr);
+    copy_bytes(host.as<uint8_t>(), cpu_device(), there.view().data, cuda_device(), kBytes, stream);
+  }
+  EXPECT_EQ(host.as<uint8_t>()[kBytes - 1], 7);
 }
 
 TEST_F(DeviceOnGpu, PinnedMemoryMakesTheTripThereAndBack) {

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/core/memory_use.h"
+#include "tessera/core/own_stream.h"
 #include "tessera/core/tensor.h"
 #include "tests/core/message_of.h"
 
@@ -112,6 +114,38 @@ TEST(CpuMemory, IsFilledAndCopied) {
   copy_bytes(to, cpu_device(), from, cpu_device(), 5);
   const unsigned char want[5] = {0xab, 0xab, 0xab, 0xab, 0};
   EXPECT_EQ(std::memcmp(to, want, 5), 0);
+}
+
+TEST(Device, CountsWhatIsAllocatedAndTheMostAtOnce) {
+  constexpr int64_t kBytes = 8 << 20;
+  const AllocatedBytes before = allocated_bytes(cpu_device());
+  reset_peak_bytes(cpu_device());
+  EXPECT_EQ(allocated_bytes(cpu_device()).peak, before.now);
+  {
+    const Tensor first(DType::u8, {kBytes});
+    EXPECT_GE(allocated_bytes(cpu_device()).now, before.now + kBytes);
+    const Tensor second(DType::u8, {kBytes});
+  }
+  EXPECT_EQ(allocated_bytes(cpu_device()).now, before.now);
+  EXPECT_GE(allocated_bytes(cpu_device()).peak, before.now + 2 * kBytes);
+  EXPECT_LT(allocated_bytes(cpu_device()).peak, before.now + 3 * kBytes);
+  reset_peak_bytes(cpu_device());
+  EXPECT_EQ(allocated_bytes(cpu_device()).peak, before.now);
+  EXPECT_EQ(allocated_bytes(cuda_device(99)).now, 0);
+}
+
+TEST(Device, TheMostHostMemoryIsWhatWasWritten) {
+  constexpr size_t kBytes = 64 << 20;
+  const Tensor tensor(DType::u8, {static_cast<int64_t>(kBytes)});
+  fill_bytes(tensor.view().data, cpu_device(), 1, kBytes);
+  EXPECT_GE(peak_host_bytes(), static_cast<int64_t>(kBytes));
+}
+
+TEST(Device, AStreamOfTheCpuIsTheNullStream) {
+  OwnStream stream(cpu_device());
+  EXPECT_EQ(static_cast<Stream>(stream), nullptr);
+  expect_refusal(message_of([] { const OwnStream stream(absent_gpu()); }),
+                 is_cuda_build() ? "DeviceGuard" : "OwnStream");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // Strided copies and embedding lookup on the CPU: bit for bit.
 // SPDX-License-Identifier: MIT
+#include <cmath>
 #include <numeric>
 
 #include "cpu/elementwise.h"
+#include "tessera/core/convert.h"
 #include "tests/cpu/tensors.h"
 
 namespace tessera::testing {
@@ -97,6 +99,23 @@ TEST(CpuCopy, TakesSlicesReversalsAndBroadcasts) {
   const std::string before = bytes_of(wide.view().slice(1, 33, 50));
   expect_copied(out, wide.view().slice(1, 0, 33).slice(2, 0, 5));
   EXPECT_EQ(bytes_of(wide.view().slice(1, 33, 50)), before) << "beside the slice";
+}
+
+TEST(CpuCopy, ConvertsRowsWhereverTheyLie) {
+  for (const DType in : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType out : {DType::f32, DType::f16, DType::bf16}) {
+      Tensor x(in, {3, 20000}), apart(out, {6, 20000}), want(out, {3, 20000});
+      for_each_index(x, [&](const Index& at) {
+        store_from_float(x, at, std::ldexp(static_cast<float>(at[1] * 7 + at[0]), -24));
+      });
+      convert(x, want);
+      fill_bits(apart);
+      TensorView every_other = apart.view().slice(0, 0, 3);
+      every_other.strides[0] = 2 * 20000;
+      cpu::copy({.x = x, .out = every_other});
+      EXPECT_EQ(bytes_of(every_other), bytes_of(want)) << name(in) << " to " << name(out);
+    }
+  }
 }
 
 TEST(CpuCopy, TakesEveryRankAndNothing) {

@@ -68,6 +68,10 @@ TEST(RefusedCopy, WrongTensors) {
                       {"copy: out is f32[6, 4]", "x is f32[4, 6]", "one shape"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.out = ints; }, {"copy: out is i32", "x is f32"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.x = nibbles; }, {"copy: x is i4[4, 6]", "one of f32"}));
+  const Tensor halves(DType::bf16, {4, 6}), turned(DType::bf16, {6, 4});
+  copy({.x = x, .out = halves});
+  EXPECT_TRUE(refuses([&](auto& a) { a.out = turned.view().transposed(0, 1); },
+                      {"copy: out is bf16[4, 6]", "contiguous"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.out = x; }, {"copy: out", "shares memory with", "copy: x"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.out.strides[0] = 0; }, {"copy: out", "stride 0"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.out = on_gpu(out); }, {"copy: out is on cuda:3"}));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/core/device.h"
@@ -22,6 +23,14 @@ namespace tessera {
 
 // The process's exit status if a step overruns EngineOptions::step_timeout_s.
 inline constexpr int kStepTimeoutStatus = 4;
+
+// A part of loading a model that is over.
+struct LoadPhase {
+  std::string_view name;  // "context", "tokenizer", "weights", "prepare"
+  double seconds = 0;     // "context" and "tokenizer" run at the same time
+  int64_t num_bytes = 0;  // read from the checkpoint
+  std::string note = {};
+};
 
 struct EngineOptions {
   Device device = {};
@@ -47,7 +56,10 @@ struct EngineOptions {
   // Seconds a step may take before it counts as hung. The process then reports where it hung and
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
+  // Both are called by the thread that loads: on_load with 0 when reading begins, then as bytes
+  // arrive, and on_phase after each part.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load = {};
+  std::function<void(const LoadPhase& phase)> on_phase = {};
   FieldNames field_names = {};                  // what error messages call options and requests
   std::function<Clock::time_point()> now = {};  // the clock for deadlines; not set: Clock::now
 };
@@ -78,6 +90,11 @@ struct EngineMetrics {
   int64_t num_graphs = 0;       // kept now
   int64_t num_replays = 0;      // steps run as a graph
   int64_t num_wasted_rows = 0;  // computed for sequences that had ended
+  // Of the process, by tessera::allocate on the engine's device: now, and the most at once
+  // (tessera/core/memory_use.h).
+  int64_t device_bytes = 0;
+  int64_t peak_device_bytes = 0;
+  int64_t peak_host_bytes = 0;  // of the process
 };
 
 class Engine {

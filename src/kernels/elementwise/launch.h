@@ -21,6 +21,8 @@ template <class Arch, class T>
 void launch_embedding(const EmbeddingArgs& args, const Context& ctx);
 template <class Arch, class Bits>  // Bits: uint8_t, F16, int32_t or int64_t, by width
 void launch_copy(const CopyArgs& args, const Context& ctx);
+template <class Arch, class In, class Out>  // two different floating-point types
+void launch_convert(const CopyArgs& args, const Context& ctx);
 template <class Arch, class In, class Out>
 void launch_quantize(const QuantizeArgs& args, const Context& ctx);
 template <class Arch, class In, class Out>

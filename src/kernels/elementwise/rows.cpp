@@ -17,7 +17,7 @@ struct ElementwiseTable {
                                  Label label = {}) {
     return {op, Arch::library, {dtype_of<In>, dtype_of<Out>}, launch, label};
   }
-  // A copy moves bits: its rows are named by their width.
+  // A copy of bits: its rows are named by their width.
   template <class Bits>
   static constexpr Row<CopyArgs> copy_row() {
     return row<Bits, Bits>("copy", &launch_copy<Arch, Bits>, label_of(8 * sizeof(Bits), "bit"));
@@ -70,6 +70,12 @@ struct ElementwiseTable {
       copy_row<F16>(),
       copy_row<int32_t>(),
       copy_row<int64_t>(),
+      row<Bf16, F16>("copy", &launch_convert<Arch, Bf16, F16>),
+      row<Bf16, float>("copy", &launch_convert<Arch, Bf16, float>),
+      row<F16, Bf16>("copy", &launch_convert<Arch, F16, Bf16>),
+      row<F16, float>("copy", &launch_convert<Arch, F16, float>),
+      row<float, Bf16>("copy", &launch_convert<Arch, float, Bf16>),
+      row<float, F16>("copy", &launch_convert<Arch, float, F16>),
   };
   static constexpr Row<QuantizeArgs> quantize[] = {
       row<Bf16, int8_t>("quantize", &launch_quantize<Arch, Bf16, int8_t>),

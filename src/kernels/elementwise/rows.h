@@ -52,8 +52,9 @@ inline RowKey key_of(const ScaleArgs& args) { return {args.x.dtype, args.out.dty
 inline RowKey key_of(const ReduceArgs& args) { return {args.x.dtype, args.out.dtype}; }
 // The launcher chooses by the type of the index.
 inline RowKey key_of(const ArgmaxArgs& args) { return {args.x.dtype, args.x.dtype}; }
-// A copy moves bits: the key is one type for each width.
+// A copy that does not convert moves bits: the key is one type for each width.
 inline RowKey key_of(const CopyArgs& args) {
+  if (args.x.dtype != args.out.dtype) return {args.x.dtype, args.out.dtype};
   switch (bit_width(args.x.dtype)) {
     case 8: return {DType::u8, DType::u8};
     case 16: return {DType::f16, DType::f16};

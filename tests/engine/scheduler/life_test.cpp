@@ -264,6 +264,9 @@ TEST(Life, MetricsSayHowWellMemoryIsUsed) {
   EXPECT_EQ(metrics.kv_bytes, 100 * 4 * metrics.kv_bytes_per_token);
   EXPECT_GT(metrics.weight_bytes, 0);
   EXPECT_GT(metrics.activation_bytes, 0);
+  EXPECT_GE(metrics.device_bytes, metrics.weight_bytes + metrics.kv_bytes);
+  EXPECT_GE(metrics.peak_device_bytes, metrics.device_bytes);
+  EXPECT_GT(metrics.peak_host_bytes, 0);
   Outcomes outcomes;
   run_all(*engine, outcomes);
   EXPECT_EQ(engine->metrics().num_idle_pages, 0);
