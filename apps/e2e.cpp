@@ -273,6 +273,9 @@ ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
   report.json =
       result_json(bench.workload, result, read_weight_bytes(bench.subject, result.metrics, made),
                   bench.ceilings.read_tbs);
+  if (!made.device.is_cpu()) {
+    report.json["memory"]["driver_used_bytes"] = used_device_bytes(made.device);
+  }
   report.text = result_text(report.json);
   if (!options.looks_at_steps()) return report;
   const Look look = look_at_steps(*engine, result, bench.ceilings, bench.tracer.get());

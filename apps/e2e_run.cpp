@@ -57,11 +57,17 @@ class EnergyClock {
   Clock::time_point start_;
 };
 
+// Sequences of `context` tokens in all. Prompts are read one after the other, and those that are
+// done generate meanwhile, so that each generates enough for all to decode together at the end:
+// a token for each step that the prompts take on a GPU, and some more.
 std::vector<E2eShape> context_shapes() {
+  constexpr int64_t kStepTokens = 2048, kSteps = 16;
   std::vector<E2eShape> shapes;
   for (const int64_t batch : {1, 4, 16}) {
     for (int64_t context = 1024; context <= 131'072; context *= 2) {
-      shapes.push_back({.batch = batch, .prompt = context - 17, .generate = 16});
+      const int64_t meanwhile = batch == 1 ? 0 : batch * context / kStepTokens + batch;
+      const int64_t generate = kSteps + meanwhile;
+      shapes.push_back({.batch = batch, .prompt = context - generate - 1, .generate = generate});
     }
   }
   return shapes;

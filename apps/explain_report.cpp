@@ -74,11 +74,26 @@ std::vector<std::string> cells_of(const ExplainedRow& row, double wall_us) {
           wall_us > 0 ? fixed(100 * all / wall_us, 1) : "-"};
 }
 
+// A stage may be entered several times in a step.
+std::vector<std::pair<std::string, double>> stage_times_us(const Explanation& explanation) {
+  std::vector<std::pair<std::string, double>> times;
+  for (const bench::Span& stage : explanation.stages) {
+    const double us = static_cast<double>(stage.end_ns - stage.begin_ns) * 1e-3;
+    const auto found =
+        std::ranges::find(times, stage.name, [](const auto& one) { return one.first; });
+    if (found == times.end()) {
+      times.emplace_back(stage.name, us);
+    } else {
+      found->second += us;
+    }
+  }
+  return times;
+}
+
 std::string stages_text(const Explanation& explanation) {
   std::string text;
-  for (const bench::Span& stage : explanation.stages) {
-    text += concat(text.empty() ? "" : ", ", stage.name, " ",
-                   fixed(static_cast<double>(stage.end_ns - stage.begin_ns) * 1e-3, 1));
+  for (const auto& [name, us] : stage_times_us(explanation)) {
+    text += concat(text.empty() ? "" : ", ", name, " ", fixed(us, 1));
   }
   return text;
 }
@@ -151,10 +166,7 @@ Json explain_rows_json(const Explanation& explanation) {
 Json explain_sum_json(const Look& look, const bench::Ceilings& ceilings) {
   const Explanation& e = look.explanation;
   Json stages = Json::object();
-  for (const bench::Span& stage : e.stages) {
-    const double us = static_cast<double>(stage.end_ns - stage.begin_ns) * 1e-3;
-    stages[stage.name] = thousandths(stages.value(stage.name, 0.0) + us);
-  }
+  for (const auto& [name, us] : stage_times_us(e)) stages[name] = thousandths(us);
   return {{"step", look.step},
           {"wall_us", thousandths(e.wall_us)},
           {"time_us", thousandths(e.time_us)},

@@ -2,15 +2,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/step_clock.h"
 
-#include <chrono>
+#include "core/op_log.h"
 
 namespace tessera::apps {
 namespace {
-
-int64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 std::string stage_name(engine::StepStage stage) { return std::string(engine::name(stage)); }
 
@@ -21,7 +16,7 @@ StepClock::StepClock(Engine& engine)
       device_stage_(engine.device().is_cpu() ? stage_name(engine::StepStage::forward)
                                              : waiting_stage()) {
   engine_.on_stage([this](engine::StepStage stage) {
-    const int64_t now = now_ns();
+    const int64_t now = steady_now_ns();
     close_stage(now);
     stages_.push_back({.name = stage_name(stage), .begin_ns = now, .end_ns = 0});
   });
@@ -31,11 +26,11 @@ StepClock::~StepClock() { engine_.on_stage({}); }
 
 void StepClock::begin_step(int64_t index) {
   stages_.clear();
-  step_ = {.name = "step " + std::to_string(index), .begin_ns = now_ns(), .end_ns = 0};
+  step_ = {.name = "step " + std::to_string(index), .begin_ns = steady_now_ns(), .end_ns = 0};
 }
 
 void StepClock::end_step() {
-  step_.end_ns = now_ns();
+  step_.end_ns = steady_now_ns();
   close_stage(step_.end_ns);
 }
 

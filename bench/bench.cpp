@@ -26,10 +26,7 @@ constexpr int64_t kCpuMostBytes = int64_t{128} << 20;  // larger problems take t
 constexpr int64_t kCpuCacheBytes = int64_t{64} << 20;  // more than most CPUs have for two cores
 constexpr double kEnergySeconds = 0.4;                 // the counter ticks every 20 to 100 ms
 
-std::string dtype_name(RowKey key) {
-  if (key.in == key.out) return std::string(name(key.in));
-  return concat(name(key.in), "_", name(key.out));
-}
+std::string dtype_name(RowKey key) { return std::string(std::string_view(types_of(key))); }
 
 // Enough sets that a rotation is twice the cache, and at least two.
 int64_t num_sets_for(const Problem& problem, Device device) {

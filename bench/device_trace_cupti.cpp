@@ -5,7 +5,6 @@
 #include <cupti.h>
 #include <dlfcn.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -15,6 +14,7 @@
 #include "bench/device_trace.h"
 #include "core/cuda_check.h"
 #include "core/launch_log.h"
+#include "core/op_log.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 
@@ -28,10 +28,7 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
                                          CUPTI_ACTIVITY_KIND_RUNTIME};
 
-uint64_t CUPTIAPI now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
+uint64_t CUPTIAPI now_ns() { return static_cast<uint64_t>(steady_now_ns()); }
 
 std::vector<std::string> library_paths() {
   std::vector<std::string> paths = {"libcupti.so.13", "libcupti.so"};

@@ -46,6 +46,7 @@ def memory_gb(result):
 
 
 def panel_of(results, value_of, title, subtitle, value_format):
+    results = [result for result in results if "step_ms" in result]
     batches = sorted({result["shape"]["batch"] for result in results})
     if len(batches) > len(CURVES):
         raise SystemExit(f"draw_context: {RECORD} has batches {batches}; there are colours for "
@@ -75,7 +76,7 @@ def draw(record, theme):
     for panel, left in zip(panels_of(record), draw_speed.COLUMNS):
         parts += draw_speed.draw_panel(panel, left, TOP)
     note = (f"{record['device'].partition(', ')[2] or record['device']}, random weights, commit "
-            f"{record['commit'][:7]}. Memory grows with the tokens of the context alone.")
+            f"{record['commit'][:7]}. Memory grows in proportion to the tokens held.")
     parts.append(f'<text class="note" x="{draw_speed.COLUMNS[0] - 28}" y="{HEIGHT - 10}">'
                  f"{escape(note)}</text>")
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -4,13 +4,15 @@
 // Options beside m, n and k: batch (absent: two axes), shared_b (one b for the batch), bias,
 // activation (0: none, else 1 + the value of Activation), gated, residual (1: apart, 2: out
 // itself), gap and gap_out (elements between the rows of a and b, and of out and residual), offset
-// (before every operand), tf32 (its presence makes a problem for f32 alone), static_b.
+// (before every operand), tf32 (its presence makes a problem for f32 alone), static_b; group (its
+// presence makes a problem for quantised weights alone) and zero_points.
 #include "tessera/ops/gemm.h"
 
 #include <algorithm>
 
 #include "bench/problems/builder.h"
 #include "bench/problems/gemm_shapes.h"
+#include "bench/problems/gemm_weight.h"
 #include "bench/problems/makers.h"
 #include "core/parallel.h"
 #include "ops/registry.h"
@@ -128,14 +130,22 @@ void fill_weight(Operand& operand, const Options& o, Random random) {
   });
 }
 
+bool stores_codes(RowKey key) { return key.out == DType::e4m3 || key.out == DType::i8; }
+
 // Operands in the order in which make_gemm adds them.
-GemmArgs args_of(const Options& o, bool has_codes, std::span<const TensorView> views) {
+GemmArgs args_of(RowKey key, const Shape& shape, const Options& o,
+                 std::span<const TensorView> views) {
   GemmArgs args{.a = views[0], .b = views[1], .out = views.back()};
-  size_t next = 2;
+  size_t next = 1;
+  if (has_codes(key)) {
+    args.b = weight_of(key, shape, views, next);
+  } else {
+    ++next;
+  }
   if (o.has_bias) args.bias = views[next++];
   if (o.residual == 1) args.residual = views[next++];
   if (o.residual == 2) args.residual = args.out;
-  if (has_codes) args.out_scale = views[next];
+  if (stores_codes(key)) args.out_scale = views[next];
   if (o.activation > 0) args.activation = static_cast<Activation>(o.activation - 1);
   args.is_gated = o.is_gated;
   args.allow_tf32 = o.allows_tf32;
@@ -146,10 +156,9 @@ GemmArgs args_of(const Options& o, bool has_codes, std::span<const TensorView> v
 Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
             {"m", "n", "k", "batch", "shared_b", "bias", "activation", "gated", "residual", "gap",
-             "gap_out", "offset", "tf32", "static_b", "special"});
+             "gap_out", "offset", "tf32", "static_b", "special", "group", "zero_points"});
   const Options o = options_of(b);
   const int64_t special = b.get("special");
-  const bool has_codes = key.out == DType::e4m3 || key.out == DType::i8;
   const auto add = [&](std::string_view name, Role role, DType dtype, int64_t cols, int64_t gap,
                        Bound bound = {}) -> Operand& {
     Operand& operand = matrices(b, o, name, role, dtype, o.has_batch, o.m, cols, gap, bound);
@@ -162,8 +171,13 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     const int64_t place = o.m / 2 * (o.k + o.gap) + o.k / 2;
     store(a.host.view(), a.offset + place, special_value(special));
   }
-  const bool has_many_b = o.has_batch && !o.shares_b;
-  fill_weight(matrices(b, o, "b", Role::input, key.in, has_many_b, o.n, o.k, o.gap), o, b.random());
+  if (has_codes(key)) {
+    add_weight(b, key, o.n, o.k);
+  } else {
+    const bool has_many_b = o.has_batch && !o.shares_b;
+    fill_weight(matrices(b, o, "b", Role::input, key.in, has_many_b, o.n, o.k, o.gap), o,
+                b.random());
+  }
   const Random bias_values = b.random(), residual_values = b.random();
   if (o.has_bias) {
     Operand& bias = b.dense("bias", Role::input, key.in, {o.n});
@@ -176,7 +190,7 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     fill_values(add("residual", Role::input, key.in, o.num_cols(), o.gap_out), o, residual_values,
                 kMostSmall);
   }
-  if (has_codes) {
+  if (stores_codes(key)) {
     fill_vector(b.dense("out_scale", Role::input, DType::f32, {1}),
                 [&](int64_t) { return out_scale_of(o); });
   }
@@ -185,21 +199,22 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
                      o.gap_out, bound_of(key, o));
   if (is_in_place) fill_values(out, o, residual_values, kMostSmall);
   const auto call = [=](std::span<const TensorView> views, const Context& ctx) {
-    gemm(args_of(o, has_codes, views), ctx);
+    gemm(args_of(key, shape, o, views), ctx);
   };
   const double flops = 2.0 * static_cast<double>(o.batch * o.m * o.n) * static_cast<double>(o.k);
   Problem problem = b.finish(call, flops, o.has_batch ? "" : "m");
   problem.is_supported = [=](std::span<const TensorView> views, const Context& ctx) {
-    return supports(args_of(o, has_codes, views), ctx);
+    return supports(args_of(key, shape, o, views), ctx);
   };
   problem.served_row = [=](std::span<const TensorView> views) {
-    return ops::served_row(args_of(o, has_codes, views));
+    return ops::served_row(args_of(key, shape, o, views));
   };
   return problem;
 }
 
 // Large weights occur in workloads, which run in bf16; those with an activation in f16 too.
 bool gemm_fits(RowKey key, const Shape& shape) {
+  if (has_codes(key) != (value_of(shape, "group", -1) >= 0)) return false;
   if (value_of(shape, "tf32", -1) >= 0) return key.in == DType::f32;
   if (value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24) {
     if (key.in != key.out || key.in == DType::f32) return false;
@@ -216,7 +231,16 @@ ProblemMaker gemm_maker() {
     for (const DType out : {in, DType::f32, DType::e4m3, DType::i8}) keys.push_back({in, out});
   }
   keys.push_back({DType::f32, DType::f32});
-  return {"gemm", &make_gemm, &gemm_fits, keys, gemm_test_shapes(), gemm_workloads(), "gemm"};
+  for (const DType in : {DType::bf16, DType::f16}) {
+    for (const DType out : {in, DType::f32, DType::e4m3, DType::i8}) {
+      keys.push_back({in, out, DType::i4, Packing::fragments});
+    }
+  }
+  std::vector<Shape> shapes = gemm_test_shapes();
+  for (const Shape& shape : quantized_test_shapes()) shapes.push_back(shape);
+  std::vector<Workload> workloads = gemm_workloads();
+  for (const Workload& workload : quantized_workloads()) workloads.push_back(workload);
+  return {"gemm", &make_gemm, &gemm_fits, keys, shapes, workloads, "gemm"};
 }
 
 }  // namespace tessera::bench

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "core/op_log.h"
 
+#include <chrono>
+
 #include "tessera/core/error.h"
 
 namespace tessera {
@@ -10,6 +12,11 @@ namespace {
 thread_local OpLog* log_of_thread = nullptr;
 
 }  // namespace
+
+int64_t steady_now_ns() noexcept {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
 
 OpLogScope::OpLogScope(OpLog& log) {
   expects(log_of_thread == nullptr, "OpLogScope: this thread's operations are being noted already");

@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// Nanoseconds on std::chrono::steady_clock, the clock of logs and traces.
+int64_t steady_now_ns() noexcept;
+
 // What a call needs at least, whatever kernel runs it.
 struct OpCost {
   double read_bytes = 0;     // every input once
@@ -25,7 +28,7 @@ struct OpCall {
   std::string row;  // "gemm_sm90_bf16", or "cpu"
   OpCost cost = {};
   std::vector<const char*> kernels = {};  // symbols, in the order of their launches
-  int64_t begin_ns = 0;                   // on std::chrono::steady_clock; on a GPU the host's part
+  int64_t begin_ns = 0;                   // steady_now_ns; on a GPU the host's part
   int64_t end_ns = 0;
 };
 

@@ -25,7 +25,7 @@ void embedding(const EmbeddingArgs& args);
 void copy(const CopyArgs& args);
 void quantize(const QuantizeArgs& args);
 void dequantize(const DequantizeArgs& args);
-// Rows [begin, end) of a quantised weight in Packing::rows, as floats [end - begin, k].
+// Rows [begin, end) of a quantised weight, of any packing, as floats [end - begin, k].
 void dequantize_rows(const Weight& weight, int64_t begin, int64_t end, float* out);
 void reduce(const ReduceArgs& args);
 void argmax(const ArgmaxArgs& args);

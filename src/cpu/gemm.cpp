@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include "core/parallel.h"
 #include "cpu/activation_row.h"
@@ -59,6 +60,7 @@ class Scratch {
 
 thread_local Scratch widened_scratch;   // rows of a as floats
 thread_local Scratch weight_scratch;    // rows of a quantised b as floats
+thread_local Scratch zero_scratch;      // zero points of an i4 b as floats
 thread_local Scratch products_scratch;  // rows that an epilogue turns into rows of out
 
 // All fields but a_floats.
@@ -104,9 +106,15 @@ Tasks cut(const GemmParams& p, int64_t num_threads) {
   return tasks;
 }
 
+// The functions of one instruction set. Those of i4 read its codes as they lie.
 struct Kernels {
   void (*widen_rows)(const GemmParams&, GemmRange rows);
   void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols);
+  void (*widen_rows_i4)(const GemmParams&, GemmRange rows);
+  void (*multiply_i4)(const GemmParams&, GemmRange rows, GemmRange cols);
+
+  // The same with those of i4 in the place of the others.
+  Kernels for_i4() const { return {widen_rows_i4, multiply_i4, widen_rows_i4, multiply_i4}; }
 };
 
 // Computes all rows of `p`. They are converted to floats first, unless a_floats is a itself.
@@ -136,13 +144,32 @@ void multiply_all(const GemmParams& p, const Kernels& kernels) {
   });
 }
 
-// Whether the tiles read this weight as it is: dense, or i8 with scales that cut each row into
-// equal segments. Other quantised weights are dequantised first.
+// Whether the tiles read this weight as it is: dense; or i8 or i4 in rows, with scales that cut
+// each row into equal segments. Other quantised weights are dequantised first.
 bool is_read_in_place(const Weight& b) {
   if (!b.is_quantized()) return true;
-  if (b.values.dtype != DType::i8 || b.k() == 0) return false;
+  const bool is_i4 = b.values.dtype == DType::i4;
+  if ((b.values.dtype != DType::i8 && !is_i4) || b.k() == 0) return false;
+  if (b.packing != Packing::rows) return false;
   const ScaleLayout scales = scale_layout(b);
+  if (is_i4 && scales.scales_per_row > 1 && scales.cols_per_scale % 8 != 0) return false;
   return scales.rows_per_scale == 1 && scales.cols_per_scale * scales.scales_per_row == b.k();
+}
+
+// Zero points as floats, null where there are none; nothing if a float does not hold their
+// distance from a code.
+std::optional<const float*> float_zero_points(const Weight& b) {
+  if (!b.zero_point) return nullptr;
+  constexpr int32_t kMost = 1 << 23;
+  const int64_t count = b.zero_point->num_elements();
+  float* zeros = zero_scratch.take(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t zero = b.zero_point->dtype == DType::u8 ? b.zero_point->as<uint8_t>()[i]
+                                                          : b.zero_point->as<int32_t>()[i];
+    if (zero < -kMost || zero > kMost) return std::nullopt;
+    zeros[i] = static_cast<float>(zero);
+  }
+  return zeros;
 }
 
 void multiply_matrix(const GemmArgs& args, const Kernels& kernels);
@@ -163,20 +190,9 @@ void multiply_dequantized(const GemmArgs& args, const Kernels& kernels) {
   }
 }
 
-// out = a . b^T + bias, rounded: one matrix, no epilogue.
-void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
-  if (!is_read_in_place(args.b)) return multiply_dequantized(args, kernels);
-  GemmParams p = params_of(args);
+// All rows of a, some of them as floats at a time.
+void multiply_widened(const GemmArgs& args, GemmParams p, const Kernels& kernels) {
   const int64_t m = p.m;
-  if (m == 0 || p.n == 0) return;
-  if (p.a_type == DType::f32 && p.segment % kGemmPad == 0) {
-    p.a_floats = args.a.as<float>();
-    p.floats_stride = p.a_stride;
-    p.segment_stride = p.segment;
-    multiply_all(p, kernels);
-    return;
-  }
-  p.floats_stride = p.num_segments * p.segment_stride;
   const int64_t rows_at_once =
       round_up(kFloatsAtOnce / std::max<int64_t>(1, p.floats_stride) + 1, kRowStep);
   p.a_floats = widened_scratch.take(std::min(m, rows_at_once) * p.floats_stride);
@@ -188,6 +204,29 @@ void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
     p.out = static_cast<char*>(args.out.data) + row / rows_at_once * out_bytes;
     multiply_all(p, kernels);
   }
+}
+
+// out = a . b^T + bias, rounded: one matrix, no epilogue.
+void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
+  if (!is_read_in_place(args.b)) return multiply_dequantized(args, kernels);
+  GemmParams p = params_of(args);
+  if (p.m == 0 || p.n == 0) return;
+  if (p.b_type == DType::i4) {
+    const std::optional<const float*> zeros = float_zero_points(args.b);
+    if (!zeros) return multiply_dequantized(args, kernels);
+    p.b_zero = *zeros;
+    p.floats_stride = round_up(p.k, kGemmI4Pad);
+    return multiply_widened(args, p, kernels.for_i4());
+  }
+  if (p.a_type == DType::f32 && p.segment % kGemmPad == 0) {
+    p.a_floats = args.a.as<float>();
+    p.floats_stride = p.a_stride;
+    p.segment_stride = p.segment;
+    multiply_all(p, kernels);
+    return;
+  }
+  p.floats_stride = p.num_segments * p.segment_stride;
+  multiply_widened(args, p, kernels);
 }
 
 // Whether out is more than the rounded sum of products and bias.
@@ -283,12 +322,40 @@ TensorView matrix_of(const TensorView& tensor, int64_t index) {
   return matrix;
 }
 
+// The columns of a in the order of those of b.
+Tensor sorted_columns(const TensorView& a, const TensorView& order) {
+  Tensor sorted(a.dtype, std::span(a.shape.data(), static_cast<size_t>(a.rank)));
+  const int64_t k = a.size(-1), num_rows = k == 0 ? 0 : a.num_elements() / k;
+  const auto* columns = order.as<int32_t>();
+  with_float_type(a.dtype, [&](auto type) {
+    using T = decltype(type);
+    parallel_for(num_rows, k, [&](int64_t row) {
+      const int64_t m = a.size(-2);
+      const T* from =
+          a.as<T>() + row % m * a.stride(-2) + (a.rank == 3 ? row / m * a.stride(0) : 0);
+      T* to = sorted.view().as<T>() + row * k;
+      for (int64_t i = 0; i < k; ++i) to[i] = from[columns[i]];
+    });
+  });
+  return sorted;
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args, SimdLevel level) {
+  if (args.b.order) {
+    const Tensor sorted = sorted_columns(args.a, *args.b.order);
+    GemmArgs plain = args;
+    plain.a = sorted;
+    plain.b.order.reset();
+    return gemm(plain, level);
+  }
   static const SimdBuilds widen_rows = gemm_widen_rows_builds();
   static const SimdBuilds multiply = gemm_multiply_builds();
-  const Kernels kernels{widen_rows.at(level), multiply.at(level)};
+  static const SimdBuilds widen_rows_i4 = gemm_i4_widen_rows_builds();
+  static const SimdBuilds multiply_i4 = gemm_i4_multiply_builds();
+  const Kernels kernels{widen_rows.at(level), multiply.at(level), widen_rows_i4.at(level),
+                        multiply_i4.at(level)};
   const auto one_matrix = has_epilogue(args) ? &multiply_and_finish : &multiply_matrix;
   if (args.a.rank == 2) return one_matrix(args, kernels);
   for (int64_t i = 0; i < args.a.size(0); ++i) {

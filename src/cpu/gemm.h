@@ -14,6 +14,9 @@ namespace tessera::cpu {
 void gemm(const GemmArgs& args);
 void gemm(const GemmArgs& args, SimdLevel level);
 
+// From Packing::rows to Packing::fragments, or back.
+void pack_weight(const Weight& from, const Weight& to);
+
 void prune_2_4(const Prune24Args& args);
 void expand_2_4(const Expand24Args& args);
 // Expands the weight, then computes the dense product.

@@ -11,6 +11,8 @@ namespace tessera::cpu {
 
 // A segment of a_floats is padded with zeros to a multiple of this, the widest vector.
 inline constexpr int64_t kGemmPad = 16;
+// The same of a whole row where b is i4: the block of the widest vector, 8 elements for each lane.
+inline constexpr int64_t kGemmI4Pad = 8 * kGemmPad;
 
 // Plain data. k is cut into segments, one for each scale of a row of b; there is one segment, all
 // of k, where b has no scale or one a row. Strides count elements.
@@ -18,6 +20,7 @@ struct GemmParams {
   const void* a;         // [m, k]
   const void* b;         // [n, k]
   const float* b_scale;  // [n, num_segments]; null: b holds values
+  const float* b_zero;   // like b_scale: zero points; null: none. i4 alone has them here
   const void* bias;      // [n], of the type of a; null: none
   void* out;             // [m, n]
   float* a_floats;       // [m, num_segments, segment_stride]: a widened; it may be a itself
@@ -39,5 +42,8 @@ struct GemmRange {
 // and b. Rectangles may be computed in any order and at once.
 SimdBuilds<void(const GemmParams&, GemmRange rows)> gemm_widen_rows_builds();
 SimdBuilds<void(const GemmParams&, GemmRange rows, GemmRange cols)> gemm_multiply_builds();
+// The same for i4 in rows; a_floats is [m, k padded to kGemmI4Pad], in an order of their own.
+SimdBuilds<void(const GemmParams&, GemmRange rows)> gemm_i4_widen_rows_builds();
+SimdBuilds<void(const GemmParams&, GemmRange rows, GemmRange cols)> gemm_i4_multiply_builds();
 
 }  // namespace tessera::cpu

@@ -7,6 +7,7 @@
 
 #include "tessera/core/convert.h"
 #include "tessera/core/dtype.h"
+#include "tessera/core/tensor.h"
 
 namespace tessera::cpu {
 
@@ -53,5 +54,10 @@ inline float scale_for(float width, float num_steps) {
   const float scale = nan_if_infinite(width / num_steps);
   return scale == 0.0f ? 1.0f : scale;
 }
+
+// A nibble as a number: two's complement without a zero point, unsigned with one.
+float nibble_value(unsigned bits, bool is_signed);
+// Codes [offset, offset + count) of a quantised tensor as floats; i4 has an even offset and count.
+void load_codes(const TensorView& x, int64_t offset, int64_t count, bool is_signed, float* codes);
 
 }  // namespace tessera::cpu

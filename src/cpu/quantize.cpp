@@ -147,7 +147,19 @@ void store_codes(const float* codes, const TensorView& out, int64_t offset, int6
   }
 }
 
-// Nibbles are two's complement without a zero point and unsigned with one.
+void decode_row(const Scales& scales, int64_t row, int64_t num_cols, float* codes) {
+  for_each_run(scales.layout, row, num_cols, [&](int64_t begin, int64_t end, int64_t index) {
+    const float scale = scales.scale[index];
+    const int32_t zero_point = scales.zero_point == nullptr ? 0 : scales.zero_point[index];
+    const double zero = static_cast<double>(zero_point);
+    for (int64_t i = begin; i < end; ++i) {
+      codes[i] = static_cast<float>(double{codes[i]} - zero) * scale;
+    }
+  });
+}
+
+}  // namespace
+
 float nibble_value(unsigned bits, bool is_signed) {
   const int value = static_cast<int>(bits & 0xfu);
   return static_cast<float>(is_signed && value > 7 ? value - 16 : value);
@@ -176,19 +188,6 @@ void load_codes(const TensorView& x, int64_t offset, int64_t count, bool is_sign
   }
 }
 
-void decode_row(const Scales& scales, int64_t row, int64_t num_cols, float* codes) {
-  for_each_run(scales.layout, row, num_cols, [&](int64_t begin, int64_t end, int64_t index) {
-    const float scale = scales.scale[index];
-    const int32_t zero_point = scales.zero_point == nullptr ? 0 : scales.zero_point[index];
-    const double zero = static_cast<double>(zero_point);
-    for (int64_t i = begin; i < end; ++i) {
-      codes[i] = static_cast<float>(double{codes[i]} - zero) * scale;
-    }
-  });
-}
-
-}  // namespace
-
 void quantize(const QuantizeArgs& args) {
   const Rows x = as_rows(args.x, "x");
   const Rows out = as_rows(args.out, "out");
@@ -216,19 +215,6 @@ void dequantize(const DequantizeArgs& args) {
       decode_row(scales, row, x.num_cols, values);
       store_row(values, x.num_cols, args.out.as<T>() + row * out.row_stride);
     });
-  });
-}
-
-void dequantize_rows(const Weight& weight, int64_t begin, int64_t end, float* out) {
-  const int64_t k = weight.k(), stride = weight.values.stride(0);
-  const bool is_signed = !weight.zero_point.has_value();
-  const Scales scales{scale_layout(weight), weight.scale->as<float>(),
-                      is_signed ? nullptr : weight.zero_point->as<int32_t>(),
-                      weight.scale->num_elements()};
-  parallel_for(end - begin, k, [&](int64_t i) {
-    const int64_t row = begin + i;
-    load_codes(weight.values, row * stride, k, is_signed, out + i * k);
-    decode_row(scales, row, k, out + i * k);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/op_log.h"
 #include "engine/memory_check.h"
 #include "engine/validate.h"
 #include "tessera/core/error.h"
@@ -48,9 +49,10 @@ Runner::~Runner() {
   }
 }
 
+// A graph calls no operations, so a step whose operations are noted is launched kernel by kernel.
 bool Runner::can_replay(const model::HostBatch& batch) const {
   const auto size = std::ssize(batch.seq_lens);
-  return use_graphs_ && size > 0 && batch.num_decodes == size &&
+  return use_graphs_ && current_op_log() == nullptr && size > 0 && batch.num_decodes == size &&
          std::ssize(batch.logit_rows) <= size;
 }
 
@@ -109,12 +111,12 @@ void Runner::add_metrics(EngineMetrics& metrics) const {
   metrics.kv_bytes_per_token = kv_.page_bytes() / kv_.page_size();
   metrics.weight_bytes = model_->weight_bytes();
   metrics.activation_bytes = model_->activation_bytes();
+  metrics.num_graphs = std::ssize(graphs_);
+  metrics.num_replays = num_replays_;
   const AllocatedBytes held = allocated_bytes(device());
   metrics.device_bytes = held.now;
   metrics.peak_device_bytes = held.peak;
   metrics.peak_host_bytes = peak_host_bytes();
-  metrics.num_graphs = std::ssize(graphs_);
-  metrics.num_replays = num_replays_;
 }
 
 }  // namespace tessera::engine

@@ -8,6 +8,7 @@
 
 #include "core/text.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::ops {
 namespace {
@@ -124,10 +125,12 @@ void expect_shape_of(const Named& tensor, const Named& other) {
 
 void expect_zero_point(const Named& codes, bool has_zero_point) {
   const DType type = codes.view.dtype;
-  if (type == DType::u8 && !has_zero_point) {
+  const WeightCodes* traits = find_weight_codes(type);
+  const ZeroPoints rule = traits == nullptr ? ZeroPoints::never : traits->zero_points;
+  if (rule == ZeroPoints::always && !has_zero_point) {
     fail(concat(codes.what, " is u8 and there is no zero_point; give one, or use i8"));
   }
-  if (type != DType::u8 && type != DType::i4 && has_zero_point) {
+  if (rule == ZeroPoints::never && has_zero_point) {
     fail(concat(codes.what, " is ", name(type),
                 " and there is a zero_point; only u8 and i4 take one: leave it out"));
   }

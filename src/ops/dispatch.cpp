@@ -3,7 +3,6 @@
 #include "ops/dispatch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -15,11 +14,6 @@
 
 namespace tessera::ops {
 namespace {
-
-int64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 constexpr size_t kMaxListed = 6;
 
@@ -117,11 +111,11 @@ LoggedCall::LoggedCall(OpLog& log, std::string_view op, std::string row, OpCost 
       call_{.op = std::string(op), .row = std::move(row), .cost = std::move(cost)},
       first_launch_(num_launches()) {
   log_.is_in_call = true;
-  call_.begin_ns = now_ns();
+  call_.begin_ns = steady_now_ns();
 }
 
 void LoggedCall::end() {
-  call_.end_ns = now_ns();
+  call_.end_ns = steady_now_ns();
   call_.kernels = launches_since(first_launch_);
   log_.calls.push_back(std::move(call_));
 }

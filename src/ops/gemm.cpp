@@ -51,9 +51,14 @@ void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
                 "; b must have as many matrices as a, or be one [n, k] for all"));
   }
   expect_weight(args.b, b, kScaleOfB, kZeroPointOfB);
-  if (args.b.packing != Packing::rows && a.view.device.is_cpu()) {
+  if (args.b.packing > Packing::fragments && a.view.device.is_cpu()) {
     fail(concat("gemm: b is packed as '", name(args.b.packing),
-                "' for a GPU; on the cpu it must be in rows, as it was before pack_weight"));
+                "'; on the cpu it must be in rows or fragments"));
+  }
+  if (args.b.order && !a.view.device.is_cpu()) {
+    fail(
+        "gemm: b has an order of its columns, which only the cpu applies; on a GPU gather the "
+        "columns of a by it first and leave it out");
   }
 }
 
@@ -161,6 +166,23 @@ Packing preferred_packing(const GemmArgs& args, const Context& ctx) {
   return ops::preferred_packing(gemm_op(), args, target_of(gemm_op(), args.a.device), ctx);
 }
 
+namespace {
+
+// The same optional tensor in both weights; only zero points may change their type.
+void check_part(std::string_view what, const std::optional<TensorView>& from,
+                const std::optional<TensorView>& to) {
+  if (from.has_value() != to.has_value()) {
+    fail(concat("pack_weight: weight and out must both have a ", what, ", or neither"));
+  }
+  if (!from) return;
+  const Named source{"pack_weight: part of weight", *from}, out{"pack_weight: part of out", *to};
+  expect_shape_of(out, source);
+  expect_writable(out);
+  expect_apart(out, source);
+}
+
+}  // namespace
+
 void pack_weight(const PackWeightArgs& args, const Context& ctx) {
   const Named weight{"pack_weight: weight", args.weight.values};
   const Named out{"pack_weight: out", args.out.values};
@@ -171,14 +193,27 @@ void pack_weight(const PackWeightArgs& args, const Context& ctx) {
   expect_shape_of(out, weight);
   expect_weight(args.out, out, "pack_weight: scale of out", "pack_weight: zero_point of out");
   expect_apart(out, weight);
-  const Target target = target_of(gemm_op(), args.out.values.device);
-  const PackWeight pack = find_pack(gemm_op(), args.out, target);
-  if (pack == nullptr || args.weight.packing != Packing::rows) {
+  check_part("scale", args.weight.scale, args.out.scale);
+  check_part("zero_point", args.weight.zero_point, args.out.zero_point);
+  expects(!args.weight.order && !args.out.order,
+          "pack_weight: an order of columns is not packed; leave it out of both weights");
+  const bool is_one_step =
+      (args.weight.packing == Packing::rows) != (args.out.packing == Packing::rows);
+  const Weight& packed = args.out.packing == Packing::rows ? args.weight : args.out;
+  const Device device = args.out.values.device;
+  PackWeight pack = nullptr;
+  if (is_one_step && device.is_cpu() && packed.packing == Packing::fragments) {
+    pack = [](const Weight& from, const Weight& to, const Context&) { cpu::pack_weight(from, to); };
+  } else if (is_one_step && !device.is_cpu()) {
+    pack = find_pack(gemm_op(), packed, target_of(gemm_op(), device));
+  }
+  if (pack == nullptr) {
     fail(concat("pack_weight: no row packs ", name(args.weight.values.dtype), " from '",
                 name(args.weight.packing), "' to '", name(args.out.packing), "' on ",
-                to_string(target.device), "; ask preferred_packing"));
+                to_string(device), "; ask preferred_packing"));
   }
-  const DeviceGuard guard(target.device);
+  if (device.is_cpu()) return pack(args.weight, args.out, ctx);
+  const DeviceGuard guard(device);
   pack(args.weight, args.out, ctx);
 }
 

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: MIT
 #include "ops/weight.h"
 
+#include <vector>
+
 #include "core/text.h"
 #include "kernels/gemm/rows.h"
 #include "tessera/ops/copy.h"
+#include "tessera/ops/weight_packing.h"
 
 namespace tessera {
 namespace {
@@ -23,9 +26,50 @@ bool has_fitting_scale(const Weight& weight) {
   return scale.size(1) > 0 && weight.k() % scale.size(1) == 0;
 }
 
+// Blocks may be incomplete at the edges; a group of one row may not.
+bool has_partial_group(const Weight& weight) {
+  return weight.rows_per_scale == 1 && weight.group > 0 && weight.k() % weight.group != 0;
+}
+
 // Two i4 codes share a byte and therefore a scale.
 bool splits_pairs(const Weight& weight) {
   return weight.values.dtype == DType::i4 && scale_layout(weight).cols_per_scale % 2 != 0;
+}
+
+// A permutation of the columns; its contents can be read only on the CPU.
+void expect_order(const Weight& weight, const Named& values) {
+  const Named order{"weight: order", *weight.order};
+  expect_tensor(order, {DType::i32}, values);
+  expect_rank(order, 1);
+  expect_one_each(order, weight.k(), "column of b");
+  if (!order.view.device.is_cpu()) return;
+  std::vector<bool> is_used(static_cast<size_t>(weight.k()));
+  for (int64_t i = 0; i < weight.k(); ++i) {
+    const int64_t column = order.view.as<int32_t>()[i];
+    if (column < 0 || column >= weight.k() || is_used[static_cast<size_t>(column)]) {
+      fail(concat(order.what, "[", i, "] is ", column, "; each of the ", weight.k(),
+                  " columns must occur exactly once"));
+    }
+    is_used[static_cast<size_t>(column)] = true;
+  }
+}
+
+void expect_fragments(const Weight& weight, const Named& values) {
+  const WeightCodes* codes = find_weight_codes(weight.values.dtype);
+  if (codes == nullptr || !codes->has_packing) {
+    fail(concat(values.what, " is ", to_string(weight.values), " and packed as '",
+                name(weight.packing), "'; only i4 has that packing: leave it in rows"));
+  }
+  if (weight.n() % kFragmentRows != 0 || weight.k() % kFragmentCols != 0) {
+    fail(concat(values.what, " is ", to_string(weight.values), " and packed as '",
+                name(weight.packing), "'; n and k must be multiples of ", kFragmentRows, " and ",
+                kFragmentCols, ": leave it in rows"));
+  }
+  if (weight.rows_per_scale != 1 || (weight.scale->rank == 1 && weight.scale->size(0) == 1)) {
+    fail(concat(values.what, " is packed as '", name(weight.packing),
+                "' and a scale serves several rows; give each row its own: repeat it"));
+  }
+  expect_contiguous(values);
 }
 
 // A matrix as [rows / by, by, cols].
@@ -140,16 +184,23 @@ void ops::expect_weight(const Weight& weight, const Named& values, std::string_v
                 "; its shape must be [1], [n], or [n / ", weight.rows_per_scale,
                 ", groups] with groups that divide k, or k / group of them"));
   }
+  if (has_partial_group(weight)) {
+    fail(concat(values.what, " is ", to_string(weight.values), " in groups of ", weight.group,
+                "; k must be a multiple of the group: pad k, or quantise with another group"));
+  }
   if (splits_pairs(weight)) {
     fail(concat(values.what, " is ", to_string(weight.values), " in groups of ",
                 scale_layout(weight).cols_per_scale, "; a group of i4 must be even"));
   }
   expect_zero_point(values, weight.zero_point.has_value());
-  if (!weight.zero_point) return;
-  const Named zero_point{zero_point_name, *weight.zero_point};
-  expect_tensor(zero_point, {DType::i32}, values);
-  expect_shape_of(zero_point, scale);
-  expect_contiguous(zero_point);
+  if (weight.zero_point) {
+    const Named zero_point{zero_point_name, *weight.zero_point};
+    expect_tensor(zero_point, {DType::i32, DType::u8}, values);
+    expect_shape_of(zero_point, scale);
+    expect_contiguous(zero_point);
+  }
+  if (weight.order) expect_order(weight, values);
+  if (weight.packing == Packing::fragments) expect_fragments(weight, values);
 }
 
 Packing ops::preferred_packing(const Op<GemmArgs>& op, const GemmArgs& args, const Target& target,
@@ -159,6 +210,7 @@ Packing ops::preferred_packing(const Op<GemmArgs>& op, const GemmArgs& args, con
       if (row.key.packing == Packing::rows) continue;
       GemmArgs packed = args;
       packed.b.packing = row.key.packing;
+      if (packed.b.zero_point) packed.b.zero_point->dtype = DType::u8;  // as packing makes them
       if (find_row(op, packed, target, ctx) != nullptr) return row.key.packing;
     }
   }

@@ -112,6 +112,10 @@ TEST(Workloads, AreFoundByName) {
   const std::vector<E2eShape> contexts = find_e2e_workload("context")->shapes;
   EXPECT_EQ(contexts.size(), 24u);
   EXPECT_EQ(contexts.back().num_tokens() + 1, 131'072);
+  for (const E2eShape& shape : contexts) {  // the first to start is still there when the last does
+    EXPECT_GE(shape.generate, 16 + (shape.batch - 1) * shape.prompt / 2048) << shape.prompt;
+    EXPECT_GT(shape.prompt, 900);
+  }
   EXPECT_EQ(find_e2e_workload("prefill")->shapes.size(), 6u);
   EXPECT_EQ(find_e2e_workload("pp512")->shapes[0].generate, 0);
   EXPECT_EQ(find_e2e_workload("tg128")->shapes[0].prompt, 1);

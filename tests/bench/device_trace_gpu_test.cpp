@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "bench/device_trace.h"
 #include "bench/explain.h"
@@ -19,11 +18,6 @@ namespace {
 
 using testing::Graph;
 using testing::OwnStream;
-
-int64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 class DeviceTraceOnGpu : public testing::GpuTest {};
 
@@ -58,10 +52,10 @@ TEST_F(DeviceTraceOnGpu, ExplainsAGraphByTheOperationsThatWereNoted) {
   Trace trace;
   tracer->start();
   for (int i = 0; i < 3; ++i) {
-    const int64_t begin = now_ns();
+    const int64_t begin = steady_now_ns();
     graph.replay(stream);
     stream.wait();
-    trace.steps.push_back({"step", begin, now_ns()});
+    trace.steps.push_back({"step", begin, steady_now_ns()});
   }
   tracer->stop(trace);
   ASSERT_EQ(trace.device.size(), 9u);

@@ -7,6 +7,8 @@
 namespace tessera::testing {
 namespace {
 
+using cpu::SimdLevel;
+
 struct Form {
   DType codes;
   Index scale;  // its shape
@@ -110,6 +112,89 @@ TEST(CpuGemmWeight, TheEpilogueFollowsAQuantisedProduct) {
   cpu::gemm(
       {.a = a, .b = dense, .out = want, .activation = Activation::relu, .residual = residual});
   EXPECT_TRUE(all_equal(values_of(out), values_of(want)));
+}
+
+// A weight of random codes with arbitrary scales, and the values it stands for in double.
+struct RandomCase {
+  int64_t m, n, k;
+  Tensor values, scale, zero_point, a, bias;
+  std::vector<double> dense;
+  Weight weight;
+
+  RandomCase(std::mt19937_64& random, DType codes, DType type, int64_t group, bool has_zero_point)
+      : m(1 + static_cast<int64_t>(random() % 9)),
+        n(1 + static_cast<int64_t>(random() % 23)),
+        k((group == 0 ? 2 : group) * (1 + static_cast<int64_t>(random() % 7))),
+        values(codes, {n, k}),
+        scale(DType::f32, {n, group == 0 ? 1 : k / group}),
+        zero_point(DType::i32, {n, group == 0 ? 1 : k / group}),
+        a(type, {m, k}),
+        bias(type, {n}) {
+    for (int64_t i = 0; i < values.size_bytes(); ++i) {
+      values.view().as<uint8_t>()[i] =
+          static_cast<uint8_t>(random() % (codes == DType::e4m3   ? 0x7f
+                                           : codes == DType::e5m2 ? 0x7c
+                                                                  : 256));
+    }
+    std::normal_distribution<double> normal;
+    fill(scale, [&] { return normal(random) * 0.01; });
+    fill(zero_point, [&] { return static_cast<double>(random() % 16); });
+    fill(a, [&] { return normal(random); });
+    fill(bias, [&] { return normal(random); });
+    weight = {.values = values, .scale = scale};
+    if (has_zero_point) weight.zero_point = zero_point;
+    const Values code_values = values_of(values);
+    const int64_t groups = group == 0 ? 1 : k / group;
+    for (int64_t i = 0; i < n * k; ++i) {
+      const int64_t at = i / k * groups + i % k / (k / groups);
+      double code = code_values[static_cast<size_t>(i)];
+      if (has_zero_point) {
+        if (codes == DType::i4 && code < 0) code += 16;  // unsigned with a zero point
+        code -= zero_point.view().as<int32_t>()[at];
+      }
+      dense.push_back(code * double{scale.view().as<float>()[at]});
+    }
+  }
+};
+
+// The bound of gemm.h, with the rounding of a weight to float beside it.
+TEST(CpuGemmWeight, RandomFormsAreWithinTheStatedErrorOfAProductInDouble) {
+  std::mt19937_64 random(2026);
+  for (int trial = 0; trial < 300; ++trial) {
+    const DType kCodes[] = {DType::i4, DType::i4, DType::i8, DType::u8, DType::e4m3, DType::e5m2};
+    const DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
+    const int64_t kGroups[] = {0, 8, 24, 32, 64, 128};
+    const DType codes = kCodes[random() % 6], type = kTypes[random() % 3];
+    const int64_t group = kGroups[random() % 6];
+    const bool has_zero_point = codes == DType::u8 || (codes == DType::i4 && random() % 2 == 0);
+    const RandomCase c(random, codes, type, group, has_zero_point);
+    SCOPED_TRACE(::testing::Message() << "trial " << trial << ": " << name(codes) << " by "
+                                      << name(type) << ", group " << group << ", m " << c.m << " n "
+                                      << c.n << " k " << c.k << " zero " << has_zero_point);
+    const Values a = values_of(c.a), bias = values_of(c.bias);
+    for (const SimdLevel level : cpu::simd_levels()) {
+      const Tensor out(DType::f32, {c.m, c.n}), alone(DType::f32, {1, c.n});
+      cpu::gemm({.a = c.a, .b = c.weight, .bias = c.bias, .out = out}, level);
+      const Values got = values_of(out);
+      for (int64_t i = 0; i < c.m * c.n; ++i) {
+        double want = bias[static_cast<size_t>(i % c.n)], magnitude = 0;
+        for (int64_t j = 0; j < c.k; ++j) {
+          const double product = a[static_cast<size_t>(i / c.n * c.k + j)] *
+                                 c.dense[static_cast<size_t>(i % c.n * c.k + j)];
+          want += product;
+          magnitude += std::abs(product);
+        }
+        const double bound = static_cast<double>(c.k + 2) * 0x1p-22 * magnitude +
+                             0x1p-22 * std::abs(bias[static_cast<size_t>(i % c.n)]);
+        ASSERT_LE(std::abs(got[static_cast<size_t>(i)] - want), bound) << "element " << i;
+      }
+      cpu::gemm(
+          {.a = c.a.view().slice(0, c.m - 1, c.m), .b = c.weight, .bias = c.bias, .out = alone},
+          level);
+      const Values last(got.end() - c.n, got.end());
+      ASSERT_TRUE(all_equal(values_of(alone), last)) << "a row alone has other bits";
+    }
+  }
 }
 
 }  // namespace

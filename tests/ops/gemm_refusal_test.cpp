@@ -162,6 +162,50 @@ TEST_F(RefusedGemm, ZeroPointsGroupsAndPackingsThatDoNotFitTheWeight) {
                                  {"gemm: b is packed", "on the cpu it must be in rows"}));
 }
 
+TEST_F(RefusedGemm, GroupsThatDoNotDivideK) {
+  const Tensor partial(DType::f32, {8, 2});
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        g.b.scale = partial;
+        g.b.group = 12;
+      },
+      {"gemm: b is i8[8, 16]", "in groups of 12", "k must be a multiple of the group"}));
+}
+
+TEST_F(RefusedGemm, OrdersOfColumns) {
+  Tensor order(DType::i32, {16}), short_order(DType::i32, {15});
+  for (int32_t i = 0; i < 16; ++i) order.view().as<int32_t>()[i] = 15 - i;
+  good_codes.b.order = order;
+  EXPECT_NO_THROW(gemm(good_codes));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.order = short_order; },
+                                 {"weight: order is i32[15]", "must have 16", "column of b"}));
+  order.view().as<int32_t>()[3] = 0;  // 15 - 15 is 0 too
+  EXPECT_TRUE(codes_refused_with([](auto&) {}, {"weight: order[15] is 0", "exactly once"}));
+  order.view().as<int32_t>()[3] = 16;
+  EXPECT_TRUE(codes_refused_with([](auto&) {}, {"weight: order[3] is 16", "exactly once"}));
+}
+
+TEST_F(RefusedGemm, WeightsThatHaveNoFragments) {
+  const Tensor a64(DType::bf16, {4, 64}), out64(DType::bf16, {4, 64}), out8(DType::bf16, {4, 8});
+  const Tensor nibbles(DType::i4, {64, 64}), few(DType::i4, {8, 64}), bytes(DType::i8, {64, 64});
+  const Tensor row_scale(DType::f32, {64}), few_scale(DType::f32, {8}), one(DType::f32, {1});
+  const auto packed = [](const Tensor& values, const Tensor& scales) {
+    return Weight{.values = values, .scale = scales, .packing = Packing::fragments};
+  };
+  good_codes = {.a = a64, .b = packed(nibbles, row_scale), .out = out64};
+  EXPECT_NO_THROW(gemm(good_codes));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b = packed(bytes, row_scale); },
+                                 {"gemm: b is i8[64, 64]", "'fragments'", "only i4"}));
+  EXPECT_TRUE(codes_refused_with(
+      [&](auto& g) {
+        g.b = packed(few, few_scale);
+        g.out = out8;
+      },
+      {"gemm: b is i4[8, 64]", "multiples of 64"}));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b = packed(nibbles, one); },
+                                 {"gemm: b", "a scale serves several rows"}));
+}
+
 TEST_F(RefusedGemm, MixedDevicesAndMissingMemory) {
   EXPECT_TRUE(refused_with([&](auto& g) { g.b = on_gpu(g.b.values); },
                            {"gemm: b is on cuda:3", "a on cpu", "one device"}));

@@ -87,14 +87,14 @@ struct EngineMetrics {
   double kv_share_of_contiguous = 0;  // rows in held pages / (max_context * running sequences)
   int64_t weight_bytes = 0;
   int64_t activation_bytes = 0;
+  int64_t num_graphs = 0;       // kept now
+  int64_t num_replays = 0;      // steps run as a graph
+  int64_t num_wasted_rows = 0;  // computed for sequences that had ended
   // Of the process, by tessera::allocate on the engine's device: now, and the most at once
   // (tessera/core/memory_use.h).
   int64_t device_bytes = 0;
   int64_t peak_device_bytes = 0;
   int64_t peak_host_bytes = 0;  // of the process
-  int64_t num_graphs = 0;       // kept now
-  int64_t num_replays = 0;      // steps run as a graph
-  int64_t num_wasted_rows = 0;  // computed for sequences that had ended
 };
 
 class Engine {

@@ -20,13 +20,14 @@ namespace tessera {
 // each line only where its argument is given. With three axes a is [batch, m, k], out and residual
 // likewise, and b is [batch, n, k] or one [n, k] for all.
 //
-// b is dense, of the type of a, or quantised (weight.h). The CPU takes every quantised form in
-// Packing::rows; a GPU takes those of its rows.
+// b is dense, of the type of a, or quantised (weight.h). The CPU takes every quantised form and
+// every packing; a GPU takes those of its rows.
 // Row i of out depends on row i of a alone, and under Context::batch_invariant bit for bit on
 // nothing else, m included. m, n, k or batch may be 0; over no k the product is 0.
-// Error: the product within k * 2^-22 * sum |a| |b|; each later line within 2^-22 of its value, and
-// an activation within 2^-14 of it for 16-bit operands, or as activation.h states for f32; out
-// within 1 ulp of its type. With allow_tf32 the factors are rounded to 11 bits first.
+// Error: the product within k * 2^-22 * sum |a| |b|, where a quantised b stands for its exact
+// values (codes - zero_point) * scale; each later line within 2^-22 of its value, and an activation
+// within 2^-14 of it for 16-bit operands, or as activation.h states for f32; out within 1 ulp of
+// its type. With allow_tf32 the factors are rounded to 11 bits first.
 struct GemmArgs {
   TensorView a;                               // [m, k]; f32, f16 or bf16; rows may be apart
   WeightArg b;                                // [n, k]; a TensorView of the type of a, or a Weight
@@ -47,10 +48,12 @@ bool supports(const GemmArgs& args, const Context& ctx = {});
 // loader asks once per weight and packs it.
 Packing preferred_packing(const GemmArgs& args, const Context& ctx = {});
 
-// Rewrites a quantised weight into another packing, on the device it is on.
+// Rewrites a quantised weight from Packing::rows into another packing, or back, on the device it is
+// on. Nothing is rounded: packing and unpacking gives the same bytes again.
 struct PackWeightArgs {
-  Weight weight;  // in Packing::rows
-  Weight out;     // tensors of the same shapes and types; `packing` says what is asked for
+  Weight weight;
+  Weight out;  // tensors of the same shapes; the same types but for zero points, i32 or u8, where
+               // the packed ones are u8 on a GPU; `packing` says what is asked for
 };
 void pack_weight(const PackWeightArgs& args, const Context& ctx = {});
 

@@ -13,29 +13,62 @@
 namespace tessera {
 
 // The layout of a weight's tensors in memory. Quantisers and loaders write `rows`. A kernel may
-// want another layout, which then has a name here and a function in the kernel's rows that makes it
-// from `rows` (pack_weight).
+// want another layout, which then has a name here, a definition in weight_packing.h and a function
+// in the kernel's rows that makes it from `rows` (pack_weight).
 enum class Packing : uint8_t {
-  rows,  // values [n, k], contiguous along k; scales in the order of the rows
+  rows,       // values [n, k], contiguous along k; scales in the order of the rows
+  fragments,  // i4 in the order in which a thread feeds the tensor cores
 };
 constexpr std::string_view name(Packing packing) {
-  return packing == Packing::rows ? "rows" : "packed";
+  switch (packing) {
+    case Packing::rows: return "rows";
+    case Packing::fragments: return "fragments";
+  }
+  return "packed";
+}
+
+// Whether codes of a type have zero points.
+enum class ZeroPoints : uint8_t { never, optional, always };
+
+// What the codes of a quantised weight may be, one line for each type.
+struct WeightCodes {
+  DType dtype;
+  ZeroPoints zero_points;
+  int codes_per_byte;
+  bool has_packing;  // Packing::fragments exists for it
+};
+inline constexpr WeightCodes kWeightCodes[] = {
+    {DType::i4, ZeroPoints::optional, 2, true}, {DType::i8, ZeroPoints::never, 1, false},
+    {DType::u8, ZeroPoints::always, 1, false},  {DType::e4m3, ZeroPoints::never, 1, false},
+    {DType::e5m2, ZeroPoints::never, 1, false},
+};
+// The line of a type; null: a type of dense weights.
+constexpr const WeightCodes* find_weight_codes(DType dtype) {
+  for (const WeightCodes& codes : kWeightCodes) {
+    if (codes.dtype == dtype) return &codes;
+  }
+  return nullptr;
 }
 
 // A weight [n, k]. Without `scale` it is dense and `values` holds its elements. With `scale`,
-// `values` holds codes (i8, u8, i4, e4m3 or e5m2, as quantize writes them), and element (j, i) is
+// `values` holds codes (kWeightCodes, as quantize writes them), and element (j, i) is
 //
 //   (values[j, i] - zero_point) * scale
 //
 // where the shape of `scale` says which elements share one:
 //   [1]                                         all
 //   [n]                                         a row: per output
-//   [n / rows_per_scale, k / group]             a group of a row, or a block of several rows
+//   [n, k / group]                              a group of a row; group divides k
+//   [n / rows_per_scale, k / group]             a block of several rows
 // The last row and the last column of blocks may be incomplete: both quotients are rounded up.
+//
+// With `order`, column i of values belongs to column order[i] of a: the columns of a quantiser that
+// sorts them (act-order), so that its groups are contiguous.
 struct Weight {
   TensorView values;                          // [n, k]; dense also [batch, n, k]; rows may be apart
   std::optional<TensorView> scale = {};       // f32, contiguous; none: dense
-  std::optional<TensorView> zero_point = {};  // i32, shape of scale; u8 needs it; none: 0
+  std::optional<TensorView> zero_point = {};  // i32 or u8, shape of scale; u8 needs it; none: 0
+  std::optional<TensorView> order = {};       // i32 [k], a permutation; codes alone have one
   int64_t rows_per_scale = 1;                 // 128 in FP8 checkpoints with blocks of 128 x 128
   int64_t group = 0;                          // elements of k per scale; 0: k / scale.size(1)
   Packing packing = Packing::rows;

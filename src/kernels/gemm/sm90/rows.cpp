@@ -2,7 +2,13 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/gemm/rows.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
 #include "kernels/gemm/sm90/plan.h"
+#include "kernels/gemm/w4/launch.h"
+#include "kernels/with_constant.h"
 #include "tessera/core/device.h"
 
 namespace tessera::kernels {
@@ -60,9 +66,78 @@ constexpr Row<GemmArgs> row(DType out) {
   return {"gemm", Library::sm90, {dtype_of<T>, out}, &launch_gemm<T>, {}, &accepts, true, &yields};
 }
 
+// The group of a 4-bit weight as W4Tile names it; -1: one that no kernel has.
+int w4_group(const Weight& weight) {
+  const ScaleLayout scales = scale_layout(weight);
+  if (scales.rows_per_scale != 1) return -1;
+  if (scales.scales_per_row == 1) return 0;
+  const int64_t group = scales.cols_per_scale;
+  return group == 32 || group == 64 || group == 128 ? static_cast<int>(group) : -1;
+}
+
+bool starts_at_16(const std::optional<TensorView>& t) {
+  return !t || reinterpret_cast<uintptr_t>(t->data) % 16 == 0;
+}
+
+bool accepts_w4(const GemmArgs& args) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const Weight& b = args.b;
+  const int64_t batch = args.a.rank == 3 ? args.a.size(0) : 1;
+  return b.n() % 64 == 0 && b.k() > 0 && b.k() % kW4StageK == 0 && w4_group(b) >= 0 && !b.order &&
+         (!b.zero_point || b.zero_point->dtype == DType::u8) && is_copied_in_chunks(args.a) &&
+         starts_at_16(b.values) && starts_at_16(b.scale) && starts_at_16(b.zero_point) &&
+         args.a.size(-2) * b.n() / 2048 * std::max<int64_t>(1, batch) < kMost;
+}
+
+// A number from the environment, to compare plans in one build; absent: `otherwise`.
+int tuned(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+template <class T>
+void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
+  const DeviceInfo& device = device_info(args.a.device);
+  const W4Problem problem{.m = args.a.size(-2),
+                          .n = args.b.n(),
+                          .k = args.a.size(-1),
+                          .batch = args.a.rank == 3 ? args.a.size(0) : 1,
+                          .group = w4_group(args.b),
+                          .has_zero_points = args.b.zero_point.has_value(),
+                          .num_sms = device.num_sms,
+                          .shared_bytes = device.shared_bytes_per_block};
+  if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
+  const int splits = choose_w4_splits(problem.n, problem.k, problem.num_sms);
+  W4Plan plan = make_w4_plan(problem, tuned("TESSERA_W4_SPLITS", splits));
+  plan.layout.num_stages =
+      std::min(plan.layout.num_stages, std::max(4, tuned("TESSERA_W4_STAGES", kW4MaxStages)));
+  plan.num_early = std::min(plan.layout.num_stages, tuned("TESSERA_W4_EARLY", plan.num_early));
+  const bool is_found = with_constant<0, 32, 64, 128>(
+      problem.group, [&](auto group) { launch_w4<T, group()>(args, plan, ctx); });
+  expects(is_found, "gemm: the plan names a group that is not compiled");
+}
+
+template <class T>
+constexpr Row<GemmArgs> w4_row(DType out) {
+  return {"gemm",
+          Library::sm90,
+          {dtype_of<T>, out, DType::i4, Packing::fragments},
+          &launch_w4_gemm<T>,
+          {},
+          &accepts_w4,
+          true,
+          nullptr,
+          &launch_pack_fragments<Portable>};
+}
+
 constexpr Row<GemmArgs> kRows[] = {
-    row<Bf16>(DType::bf16), row<Bf16>(DType::f32), row<Bf16>(DType::e4m3), row<Bf16>(DType::i8),
-    row<F16>(DType::f16),   row<F16>(DType::f32),  row<F16>(DType::e4m3),  row<F16>(DType::i8),
+    row<Bf16>(DType::bf16),    row<Bf16>(DType::f32),    row<Bf16>(DType::e4m3),
+    row<Bf16>(DType::i8),      row<F16>(DType::f16),     row<F16>(DType::f32),
+    row<F16>(DType::e4m3),     row<F16>(DType::i8),
+
+    w4_row<Bf16>(DType::bf16), w4_row<Bf16>(DType::f32), w4_row<Bf16>(DType::e4m3),
+    w4_row<Bf16>(DType::i8),   w4_row<F16>(DType::f16),  w4_row<F16>(DType::f32),
+    w4_row<F16>(DType::e4m3),  w4_row<F16>(DType::i8),
 };
 
 }  // namespace

@@ -1,0 +1,134 @@
+// How a product with 4-bit weights is cut for the Hopper kernel: the tile, the split of k and the
+// layout of shared memory. A function of the product's sizes alone, tested on the CPU.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+namespace tessera::kernels {
+
+// A thread block computes 64 rows of the weight for each of its consumer warpgroups, by kTokens
+// rows of A. A stage of the ring holds 128 elements of k. kGroup elements of k share a scale; 0: a
+// whole row does.
+template <int kTokens_, int kGroup_>
+struct W4Tile {
+  static constexpr int kTokens = kTokens_;
+  static constexpr int kGroup = kGroup_;
+  static constexpr int kStrips = 4;
+  static constexpr int kRows = 64 * kStrips;
+  static constexpr int kUnits = 4 * kStrips;            // consumer warps, with 16 rows each
+  static constexpr int kThreads = 128 * kStrips + 128;  // the producers' warpgroup is half idle
+  // A block starts with 96 registers a thread; the producers give some of theirs to the consumers.
+  static constexpr int kProducerRegisters = kTokens >= 64 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kTokens >= 64 ? 112 : 104;
+  static_assert(kTokens % 8 == 0 && kTokens <= 64);
+};
+inline constexpr int kW4Tokens[] = {8, 16, 32, 64};
+inline constexpr int kW4Rows = W4Tile<8, 0>::kRows;
+
+inline constexpr int kW4StageK = 128;
+inline constexpr int kW4MaxStages = 24;
+inline constexpr int kW4MaxSplits = 8;  // the blocks of a portable cluster
+inline constexpr int kW4StripBytes = 64 * kW4StageK / 2;
+inline constexpr int kW4FoldBarrierBytes = 16;
+
+// Offsets in shared memory: the buffer for partial sums, the ring, the barriers. A stage holds A's
+// part, the codes of all strips, their scales and their zero points.
+struct W4Layout {
+  int fold_bytes;
+  int stage_bytes;
+  int num_stages;
+
+  constexpr int stage(int index) const { return fold_bytes + index * stage_bytes; }
+  constexpr int barriers() const { return stage(num_stages); }
+  constexpr int fold_barrier() const { return barriers() + 2 * 8 * kW4MaxStages; }
+  constexpr int size() const { return fold_barrier() + kW4FoldBarrierBytes; }
+};
+
+struct W4Problem {
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t batch = 1;
+  int group = 128;  // 32, 64, 128; 0: a row
+  bool has_zero_points = false;
+  int num_sms = 132;
+  int64_t shared_bytes = 227 * 1024;
+};
+
+struct W4Plan {
+  int tokens;
+  int splits;  // blocks of a cluster, each with a part of k
+  int num_m_tiles;
+  int num_n_tiles;
+  int num_tiles;  // of all batches
+  int num_blocks;
+  int num_early;  // stages of static codes to load before the kernel in front has finished
+  W4Layout layout;
+};
+
+// Parts of k, by the sizes of the weight alone: the same for every m, so that a row of A gives the
+// same bits in any batch. As many as keep all SMs loading, each at least 256 elements long.
+constexpr int choose_w4_splits(int64_t n, int64_t k, int num_sms) {
+  const int64_t tiles = (n + kW4Rows - 1) / kW4Rows;
+  const int64_t most = std::min<int64_t>(kW4MaxSplits, k / (2 * kW4StageK));
+  return static_cast<int>(
+      std::clamp<int64_t>(num_sms / std::max<int64_t>(1, tiles), 1, std::max<int64_t>(1, most)));
+}
+
+constexpr int choose_w4_tokens(int64_t m) {
+  for (const int tokens : kW4Tokens) {
+    if (m <= tokens) return tokens;
+  }
+  return kW4Tokens[std::size(kW4Tokens) - 1];
+}
+
+// Bytes of a strip's scales, and of its zero points, in one stage.
+constexpr int w4_scale_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64 * 4; }
+constexpr int w4_zero_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64; }
+
+// Stages of A in flight before the producer waits for the oldest; the ring has at least one more.
+constexpr int w4_lag(int tokens) { return tokens >= 64 ? 1 : 3; }
+
+// For sizes of at least 1.
+constexpr W4Plan make_w4_plan(const W4Problem& problem, int splits) {
+  constexpr int kStrips = W4Tile<8, 0>::kStrips;
+  const auto divide_up = [](int64_t value, int64_t by) { return (value + by - 1) / by; };
+  W4Plan plan{};
+  plan.tokens = choose_w4_tokens(problem.m);
+  plan.splits = splits;
+  plan.num_m_tiles = static_cast<int>(divide_up(problem.m, plan.tokens));
+  plan.num_n_tiles = static_cast<int>(divide_up(problem.n, kW4Rows));
+  plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
+  // A cluster that splits k computes one tile; the others are persistent.
+  plan.num_blocks =
+      splits > 1 ? splits * plan.num_tiles : std::min(plan.num_tiles, problem.num_sms);
+  // A kilobyte for each warp; or the partial sums of a block's share of the units.
+  const int64_t units = W4Tile<8, 0>::kUnits;
+  const int64_t shared_units = splits > 1 ? divide_up(units, splits) * splits : 0;
+  plan.layout.fold_bytes = static_cast<int>(
+      std::max(units, divide_up(shared_units * 16 * plan.tokens * 4, 1024)) * 1024);
+  const int zero_bytes = problem.has_zero_points ? w4_zero_bytes(problem.group) : 0;
+  const int bytes = plan.tokens * kW4StageK * 2 +
+                    kStrips * (kW4StripBytes + w4_scale_bytes(problem.group) + zero_bytes);
+  plan.layout.stage_bytes = static_cast<int>(divide_up(bytes, 1024) * 1024);
+  const int64_t room =
+      problem.shared_bytes - plan.layout.fold_bytes - 2 * 8 * kW4MaxStages - kW4FoldBarrierBytes;
+  plan.layout.num_stages =
+      static_cast<int>(std::min<int64_t>(kW4MaxStages, room / plan.layout.stage_bytes));
+  plan.num_early = plan.layout.num_stages;
+  return plan;
+}
+constexpr W4Plan plan_w4(const W4Problem& problem) {
+  return make_w4_plan(problem, choose_w4_splits(problem.n, problem.k, problem.num_sms));
+}
+
+// [begin, end) of blocks of k, or of units.
+struct W4Range {
+  int begin;
+  int end;
+};
+
+}  // namespace tessera::kernels
