@@ -235,8 +235,8 @@ OpCost cost_of(const SampleArgs& args, Stream) {
 
 OpCost cost_of(const TokenLogprobsArgs& args, Stream) {
   return {.read_bytes = bytes_of(args.logits),
-          .written_bytes =
-              bytes_of(args.logprobs) + bytes_of(args.top_tokens) + bytes_of(args.top_logprobs),
+          .written_bytes = bytes_of(args.logprobs) + bytes_of(args.top_tokens) +
+                           bytes_of(args.top_logprobs),
           .flops = elements_of(args.logits),
           .shape = shape_of(args.logits)};
 }
