@@ -225,19 +225,34 @@ OpCost cost_of(const ArgmaxArgs& args, Stream) {
           .shape = shape_of(args.x)};
 }
 
-// Settings, biases and lists are small beside the logits.
+// Lists of tokens seen count as if they were full: their lengths are not read.
 OpCost cost_of(const SampleArgs& args, Stream) {
-  return {.read_bytes = bytes_of(args.logits),
-          .written_bytes = bytes_of(args.tokens),
-          .flops = elements_of(args.logits),
-          .shape = shape_of(args.logits)};
+  OpCost cost{.read_bytes = bytes_of(args.logits),
+              .written_bytes = bytes_of(args.tokens),
+              .flops = elements_of(args.logits),
+              .shape = shape_of(args.logits)};
+  for (const auto* setting :
+       {&args.temperature, &args.top_k, &args.typical_p, &args.top_p, &args.min_p, &args.seeds,
+        &args.sequences, &args.positions, &args.bias_starts, &args.bias_tokens, &args.bias_values,
+        &args.slots, &args.repetition, &args.presence, &args.frequency}) {
+    cost.read_bytes += bytes_of(*setting);
+  }
+  if (!args.slots) return cost;
+  for (const auto* list : {&args.seen_tokens, &args.seen_counts, &args.num_seen}) {
+    if (!*list || (*list)->size(0) == 0) continue;
+    const double of_rows =
+        bytes_of(*list) / as_count((*list)->size(0)) * as_count(args.logits.size(0));
+    cost.read_bytes += of_rows;
+    cost.written_bytes += of_rows;
+  }
+  return cost;
 }
 
 OpCost cost_of(const TokenLogprobsArgs& args, Stream) {
-  return {.read_bytes = bytes_of(args.logits),
-          .written_bytes = bytes_of(args.logprobs) + bytes_of(args.top_tokens) +
-                           bytes_of(args.top_logprobs),
-          .flops = elements_of(args.logits),
+  return {.read_bytes = bytes_of(args.logits) + bytes_of(args.tokens),
+          .written_bytes =
+              bytes_of(args.logprobs) + bytes_of(args.top_tokens) + bytes_of(args.top_logprobs),
+          .flops = 2.0 * elements_of(args.logits),
           .shape = shape_of(args.logits)};
 }
 
