@@ -13,6 +13,7 @@
 #include "tile/arch.cuh"
 #include "tile/ptx/address.cuh"
 #include "tile/ptx/cluster.cuh"
+#include "tile/ptx/cluster_words.cuh"
 #include "tile/reduce.cuh"
 #include "tile/unroll.cuh"
 
@@ -83,6 +84,17 @@ __device__ inline uint64_t warp_largest(uint64_t value) {
   return value;
 }
 
+// The sum over the lanes up to this one.
+__device__ inline uint64_t warp_sum_up_to(uint64_t value) {
+  const int lane = static_cast<int>(threadIdx.x) % tile::kWarpSize;
+  TESSERA_UNROLL
+  for (int step = 1; step < tile::kWarpSize; step *= 2) {
+    const uint64_t other = __shfl_up_sync(0xffffffffu, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
 // The blocks of a row are a cluster on sm_90, and one block elsewhere.
 __device__ inline void meet(Portable) { __syncthreads(); }
 __device__ inline void meet(Sm90) {
@@ -95,7 +107,7 @@ __device__ inline void store_part(Portable, uint64_t* mine, int, uint64_t value)
 __device__ inline void store_part(Sm90, uint64_t* mine, int part, uint64_t value) {
   const uint32_t address =
       tile::ptx::mapa(tile::ptx::shared_address(mine), static_cast<uint32_t>(part));
-  tile::ptx::store_cluster(address, value);
+  tile::ptx::store_cluster_word(address, value);
 }
 __device__ inline uint32_t load_part(Portable, const uint32_t* mine, int) { return *mine; }
 __device__ inline uint32_t load_part(Sm90, const uint32_t* mine, int part) {
@@ -198,6 +210,7 @@ struct RowTeam {
         TESSERA_UNROLL
         for (int k = 0; k < kSize; ++k) found |= test(x[j][k]) ? 1u << (j * kSize + k) : 0u;
       }
+#pragma unroll 1
       for (; found != 0; found &= found - 1) {
         const int bit = __ffs(static_cast<int>(found)) - 1;
         const int token = (at + bit / kSize * kThreads) * kSize + bit % kSize;
@@ -232,6 +245,7 @@ struct RowTeam {
     auto* slots = shared.exchange[parity];
     parity ^= 1;
     if (thread() < count) {
+#pragma unroll 1
       for (int part = 0; part < num_parts; ++part) {
         store_part(Arch{}, &slots[rank][thread()], part, value);
       }
@@ -255,24 +269,21 @@ struct RowTeam {
   __device__ uint64_t sum(uint64_t value) {
     const auto* all = share(block_sum(value), 1);
     value = 0;
+#pragma unroll 2
     for (int part = 0; part < num_parts; ++part) value += all[part][0];
     return value;
   }
   __device__ uint64_t largest(uint64_t value) {
     const auto* all = share(block_largest(value), 1);
     value = 0;
+#pragma unroll 2
     for (int part = 0; part < num_parts; ++part) value = max(value, all[part][0]);
     return value;
   }
 
   // The sum of `value` over the threads of this block before this one. One barrier.
   __device__ uint64_t sum_before(uint64_t value) {
-    uint64_t inclusive = value;
-    TESSERA_UNROLL
-    for (int step = 1; step < tile::kWarpSize; step *= 2) {
-      const uint64_t other = __shfl_up_sync(0xffffffffu, inclusive, step);
-      if (lane() >= step) inclusive += other;
-    }
+    const uint64_t inclusive = warp_sum_up_to(value);
     const uint64_t in_warp = __shfl_sync(0xffffffffu, inclusive, tile::kWarpSize - 1);
     const uint64_t* words = next_words(in_warp);
     return warp_sum(lane() < warp() ? words[lane()] : 0) + inclusive - value;
@@ -283,10 +294,12 @@ struct RowTeam {
     const int share = (count + kThreads - 1) / kThreads;
     const int first = min(thread() * share, count), last = min(first + share, count);
     uint64_t mine = 0;
+#pragma unroll 2
     for (int i = first; i < last; ++i) mine += weights[i];
     if (thread() == 0) shared.found = count - 1;
     uint64_t at = reached + sum_before(mine);  // has a barrier
     if (at < target && at + mine >= target) {
+#pragma unroll 1
       for (int i = first; i < last; ++i) {
         at += weights[i];
         if (at < target) continue;
@@ -341,6 +354,7 @@ struct RowTeam {
     template <class F>
     __device__ uint64_t sum(F&& value) const {
       uint64_t total = 0;
+#pragma unroll 4
       for (int j = lane; j < count; j += num_lanes) total += value(j);
       return warp_sum(total, num_lanes);
     }
@@ -355,6 +369,7 @@ struct RowTeam {
     __syncthreads();
     for (int run = 2; run <= size; run *= 2) {
       for (int step = run / 2; step > 0; step /= 2) {
+#pragma unroll 1
         for (int i = thread(); i < size / 2; i += kThreads) {
           const int low = i / step * 2 * step + i % step, high = low + step;
           const bool falls = (low & run) == 0;

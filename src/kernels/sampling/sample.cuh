@@ -57,6 +57,7 @@ struct RowEdits {
   __device__ bool apply(const Team& team) const {
     bool is_broken = false;
     if (!any()) return is_broken;
+#pragma unroll 1
     for (int i = team.thread(); i < num_biases; i += Team::kThreads) {
       const int token = bias_tokens[i];
       if (token < team.begin || token >= team.end) continue;
@@ -66,6 +67,7 @@ struct RowEdits {
       logits[token] = sampling::biased(x, bias_values[i]);
     }
     __syncthreads();
+#pragma unroll 4
     for (int i = team.thread(); i < num_penalised; i += Team::kThreads) {
       const int token = seen_tokens[i];
       if (token < team.begin || token >= team.end) continue;
@@ -82,11 +84,13 @@ struct RowEdits {
   template <class Team>
   __device__ void undo(const Team& team) const {
     if (!any()) return;
+#pragma unroll 4
     for (int i = team.thread(); i < num_penalised; i += Team::kThreads) {
       const int token = seen_tokens[i];
       if (token >= team.begin && token < team.end) logits[token] = saved_seen[i];
     }
     __syncthreads();
+#pragma unroll 1
     for (int i = team.thread(); i < num_biases; i += Team::kThreads) {
       const int token = bias_tokens[i];
       if (token >= team.begin && token < team.end) logits[token] = saved_biased[i];
@@ -113,42 +117,36 @@ struct RowEdits {
   }
 };
 
-// The settings that truncate, and the draw's.
+// The settings of a row, each read when it is needed: registers are short, and the L2 cache is
+// near.
 struct RowSettings {
-  float temperature;
-  int top_k;
-  float typical_p;
-  float top_p;
-  float min_p;
-  uint64_t seed;
-  int sequence;
-  int position;
+  const SampleParams& p;
+  int64_t row;
 
-  __device__ RowSettings(const SampleParams& p, int64_t row)
-      : temperature(setting(p.temperature, row, 1.0f)),
-        top_k(setting(p.top_k, row, 0)),
-        typical_p(setting(p.typical_p, row, 1.0f)),
-        top_p(setting(p.top_p, row, 1.0f)),
-        min_p(setting(p.min_p, row, 0.0f)),
-        seed(static_cast<uint64_t>(setting(p.seeds, row, int64_t{0}))),
-        sequence(setting(p.sequences, row, 0)),
-        position(setting(p.positions, row, 0)) {}
-
-  __device__ uint64_t random() const { return sampling::random_bits(seed, sequence, position); }
-  __device__ bool has_typical() const { return !(typical_p >= 1.0f); }
-  __device__ bool has_top_p() const { return !(top_p >= 1.0f); }
-  __device__ bool has_min_p() const { return min_p > 0.0f; }
+  __device__ float temperature() const { return setting(p.temperature, row, 1.0f); }
+  __device__ int top_k() const { return setting(p.top_k, row, 0); }
+  __device__ float typical_p() const { return setting(p.typical_p, row, 1.0f); }
+  __device__ float top_p() const { return setting(p.top_p, row, 1.0f); }
+  __device__ float min_p() const { return setting(p.min_p, row, 0.0f); }
+  __device__ uint64_t random() const {
+    return sampling::random_bits(static_cast<uint64_t>(setting(p.seeds, row, int64_t{0})),
+                                 setting(p.sequences, row, 0), setting(p.positions, row, 0));
+  }
 };
 
-// The tokens that are left, and their weights.
+// Whether a share drops any token; NaN counts as 0.
+__device__ inline bool drops(float share) { return !(share >= 1.0f); }
+
+// The tokens that are left, and their weights. kHasTypical: whether typical_p has dropped some.
+template <bool kHasTypical>
 struct Remaining {
   float largest;
   float scale;                  // log2_scale(temperature)
   float least_logit = kNever;   // below it none is left
   int last_token = 0x7fffffff;  // of those with exactly that logit
   uint64_t least_weight = 1;
-  uint64_t least_typical = 0;  // 0: typical_p drops none
-  int64_t mean = 0;            // of the surprise
+  uint64_t least_typical = 0;
+  int64_t mean = 0;  // of the surprise
 
   __device__ float y_of(float x) const { return log2_weight(x, largest, scale); }
   __device__ uint64_t typical_key(float x, int token) const {
@@ -163,20 +161,21 @@ struct Remaining {
     const uint64_t weight = sampling::weight_of(y_of(x), DeviceMath());
     bool is_left = x > least_logit || (x == least_logit && token <= last_token);
     is_left = is_left && weight >= least_weight;
-    if (least_typical > 0) is_left = is_left && typical_key(x, token) >= least_typical;
+    if (kHasTypical) is_left = is_left && typical_key(x, token) >= least_typical;
     return is_left ? weight : 0;
   }
 };
 
 // Orders of find_cut: by logit, and by the distance of the surprise from its mean.
+template <bool kHasTypical>
 struct OrderByLogit {
-  const Remaining& remaining;
+  const Remaining<kHasTypical>& remaining;
   __device__ float distance(float x) const { return remaining.largest - x; }
   __device__ uint64_t weight(float x, int token) const { return remaining.weight(x, token); }
   __device__ uint64_t key(float x, int token) const { return sampling::key_of(x, token); }
 };
 struct OrderByTypical {
-  const Remaining& remaining;
+  const Remaining<false>& remaining;
   __device__ float distance(float x) const {  // exact: weights above 0 have a surprise below 2^24
     return static_cast<float>(~static_cast<uint32_t>(remaining.typical_key(x, 0) >> 32));
   }
@@ -188,7 +187,11 @@ inline constexpr float kTypicalWidth = 0x1p17f;  // half a bit
 // Draws from `count` candidates in the first block's list, among which the row's best top_k are.
 // The threads of that block. Sums over pairs of candidates take the place of sorting.
 template <class Team>
-__device__ int draw_from_list(Team& team, const RowSettings& s, const Remaining& all, int count) {
+__device__ int draw_from_list(Team& team, const RowSettings& s, const Remaining<false>& all,
+                              int count) {
+  const float typical_p = s.typical_p(), top_p = s.top_p(), min_p = s.min_p();
+  const auto top_k = static_cast<uint64_t>(s.top_k());
+  const uint64_t random = s.random();
   auto& list = team.shared.list;
   const typename Team::Pairs pairs(count);
   const uint64_t key = pairs.has_candidate() ? list.keys[pairs.index] : 0;
@@ -206,9 +209,9 @@ __device__ int draw_from_list(Team& team, const RowSettings& s, const Remaining&
   };
 
   const uint64_t num_above = pairs.sum([&](int j) { return list.keys[j] > key ? 1 : 0; });
-  if (num_above >= static_cast<uint64_t>(s.top_k)) weight = 0;
+  if (num_above >= top_k) weight = 0;
   uint64_t total = publish();
-  if (s.has_typical()) {
+  if (drops(typical_p)) {
     const bool counts = pairs.is_first_lane() && weight > 0;
     const int64_t coarse = counts ? sampling::coarse_weight(weight) : 0;
     const int64_t surprise = weight > 0 ? sampling::surprise_of(y) : 0;
@@ -219,18 +222,18 @@ __device__ int draw_from_list(Team& team, const RowSettings& s, const Remaining&
     if (pairs.is_first_lane()) team.shared.typical_keys[pairs.index] = typical;
     __syncthreads();
     const uint64_t before = sum_above(team.shared.typical_keys, typical);
-    if (before >= sampling::share_of(total, s.typical_p)) weight = 0;
+    if (before >= sampling::share_of(total, typical_p)) weight = 0;
     total = publish();
   }
-  if (s.has_top_p()) {
-    if (sum_above(list.keys, key) >= sampling::share_of(total, s.top_p)) weight = 0;
+  if (drops(top_p)) {
+    if (sum_above(list.keys, key) >= sampling::share_of(total, top_p)) weight = 0;
     total = publish();
   }
-  if (s.has_min_p()) {
-    if (weight < sampling::share_of(team.block_largest(weight), s.min_p)) weight = 0;
+  if (min_p > 0.0f) {
+    if (weight < sampling::share_of(team.block_largest(weight), min_p)) weight = 0;
     total = publish();
   }
-  const uint64_t skipped = __umul64hi(s.random(), total);
+  const uint64_t skipped = __umul64hi(random, total);
   const uint64_t before = pairs.sum(
       [&](int j) { return sampling::token_of(list.keys[j]) < token ? list.weights[j] : 0; });
   if (pairs.is_first_lane() && before <= skipped && skipped < before + weight) {
@@ -242,9 +245,9 @@ __device__ int draw_from_list(Team& team, const RowSettings& s, const Remaining&
 
 // Draws from the tokens that are left of a whole row: sums of chunks lead to the one that holds the
 // token. The answer is in the first block.
-template <class Team>
-__device__ int draw_from_row(Team& team, const float* row, const Remaining& remaining, int vocab,
-                             uint64_t random) {
+template <class Team, bool kHasTypical>
+__device__ int draw_from_row(Team& team, const float* row, const Remaining<kHasTypical>& remaining,
+                             int vocab, uint64_t random) {
   auto& chunks = team.shared.chunks;
   const int num_chunks = (vocab + kSampleChunk - 1) / kSampleChunk;
   const int last_chunk = (team.end + kSampleChunk - 1) / kSampleChunk;
@@ -275,42 +278,61 @@ __device__ int draw_from_row(Team& team, const float* row, const Remaining& rema
   return first + team.find(weights, count, before, skipped + 1);
 }
 
-// What the settings leave of a whole row. One that keeps everything costs no pass.
+// What typical_p leaves of a whole row.
 template <class Team>
-__device__ void truncate(Team& team, const float* row, const RowSettings& s, int vocab,
-                         Remaining& remaining) {
-  // Half a unit of temperature: 32 bins reach e^-16 of the largest weight.
-  const float width = 0.72134752f / remaining.scale;
-  if (s.top_k > 0 && s.top_k < vocab) {
-    const auto target = [&](uint64_t count) { return min(count, static_cast<uint64_t>(s.top_k)); };
-    remaining.cut_at(find_cut(team, row, OrderByRank{remaining.largest}, width, target));
+__device__ void keep_typical(Team& team, const float* row, float typical_p,
+                             Remaining<false>& remaining) {
+  int64_t coarse = 0, sum = 0;
+  team.walk(row, [&](float x, int token) {
+    const uint64_t weight = remaining.weight(x, token);
+    coarse += sampling::coarse_weight(weight);
+    sum += sampling::coarse_weight(weight) *
+           (weight > 0 ? sampling::surprise_of(remaining.y_of(x)) : 0);
+  });
+  const auto num = static_cast<int64_t>(team.sum(static_cast<uint64_t>(coarse)));
+  remaining.mean = static_cast<int64_t>(team.sum(static_cast<uint64_t>(sum))) / num;
+  const auto target = [&](uint64_t all) { return sampling::share_of(all, typical_p); };
+  remaining.least_typical = find_cut(team, row, OrderByTypical{remaining}, kTypicalWidth, target);
+}
+
+// Draws from what top_p and min_p leave. One that keeps everything costs no pass.
+template <class Team, bool kHasTypical>
+__device__ int draw_from_most_probable(Team& team, const float* row, const RowSettings& s,
+                                       int vocab, float width, Remaining<kHasTypical> remaining) {
+  if (const float top_p = s.top_p(); drops(top_p)) {
+    const auto target = [&](uint64_t all) { return sampling::share_of(all, top_p); };
+    const OrderByLogit<kHasTypical> order{remaining};
+    remaining.cut_at(find_cut(team, row, order, width, target));
   }
-  if (s.has_typical()) {
-    int64_t coarse = 0, sum = 0;
-    team.walk(row, [&](float x, int token) {
-      const uint64_t weight = remaining.weight(x, token);
-      if (weight == 0) return;
-      coarse += sampling::coarse_weight(weight);
-      sum += sampling::coarse_weight(weight) * sampling::surprise_of(remaining.y_of(x));
-    });
-    const auto num = static_cast<int64_t>(team.sum(static_cast<uint64_t>(coarse)));
-    remaining.mean = static_cast<int64_t>(team.sum(static_cast<uint64_t>(sum))) / num;
-    const auto target = [&](uint64_t all) { return sampling::share_of(all, s.typical_p); };
-    remaining.least_typical = find_cut(team, row, OrderByTypical{remaining}, kTypicalWidth, target);
-  }
-  if (s.has_top_p()) {
-    const auto target = [&](uint64_t all) { return sampling::share_of(all, s.top_p); };
-    remaining.cut_at(find_cut(team, row, OrderByLogit{remaining}, width, target));
-  }
-  if (s.has_min_p()) {
+  if (const float min_p = s.min_p(); min_p > 0.0f) {
     uint64_t best = sampling::kOne;
-    if (s.has_typical()) {  // the row's largest may be gone
+    if (kHasTypical) {  // the row's largest may be gone
       best = 0;
       team.walk(row, [&](float x, int token) { best = max(best, remaining.weight(x, token)); });
       best = team.largest(best);
     }
-    remaining.least_weight = sampling::share_of(best, s.min_p);
+    remaining.least_weight = sampling::share_of(best, min_p);
   }
+  return draw_from_row(team, row, remaining, vocab, s.random());
+}
+
+// Truncates a whole row and draws. The answer is in the first block.
+template <class Team>
+__device__ int truncate_and_draw(Team& team, const float* row, const RowSettings& s, int vocab,
+                                 Remaining<false> remaining) {
+  // Half a unit of temperature: 32 bins reach e^-16 of the largest weight.
+  const float width = 0.72134752f / remaining.scale;
+  if (const int top_k = s.top_k(); top_k > 0 && top_k < vocab) {
+    const auto target = [&](uint64_t count) { return min(count, static_cast<uint64_t>(top_k)); };
+    remaining.cut_at(find_cut(team, row, OrderByRank{remaining.largest}, width, target));
+  }
+  const float typical_p = s.typical_p();
+  if (!drops(typical_p)) return draw_from_most_probable(team, row, s, vocab, width, remaining);
+  keep_typical(team, row, typical_p, remaining);
+  const Remaining<true> typical{
+      remaining.largest,      remaining.scale,         remaining.least_logit, remaining.last_token,
+      remaining.least_weight, remaining.least_typical, remaining.mean};
+  return draw_from_most_probable(team, row, s, vocab, width, typical);
 }
 
 // One token for each row of logits.
@@ -337,23 +359,23 @@ __global__ void __launch_bounds__(team_tile(Arch{}).num_threads, 1)
   tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
 
-  const RowSettings settings(p, row);
+  const RowSettings settings{p, row};
   const float* logits = p.logits + row * p.logits_stride;
   const bool is_broken = RowEdits(p, row).apply(team);
   const RowTop top = find_top(team, logits, is_broken);
   int token = sampling::token_of(top.best);
   if (!top.is_sound()) {
     token = top.best == kBrokenKey ? kSampleBroken : kSampleNothing;
-  } else if (settings.temperature > 0.0f) {
-    Remaining remaining{top.largest(), sampling::log2_scale(settings.temperature)};
-    const bool has_few = settings.top_k > 0 && settings.top_k <= kMostBest;
-    const int count = has_few ? list_best(team, logits, top, settings.top_k) : Team::kThreads + 1;
+  } else if (const float temperature = settings.temperature(); temperature > 0.0f) {
+    const Remaining<false> all{top.largest(), sampling::log2_scale(temperature)};
+    const int top_k = settings.top_k();
+    const bool has_few = top_k > 0 && top_k <= kMostBest;
+    const int count = has_few ? list_best(team, logits, top, top_k) : Team::kThreads + 1;
     if (count <= Team::kThreads) {
-      if (team.rank == 0) token = draw_from_list(team, settings, remaining, count);
+      if (team.rank == 0) token = draw_from_list(team, settings, all, count);
     } else {
       if (has_few) team.meet_all();  // all have read the length of the list
-      truncate(team, logits, settings, p.vocab, remaining);
-      token = draw_from_row(team, logits, remaining, p.vocab, settings.random());
+      token = truncate_and_draw(team, logits, settings, p.vocab, all);
     }
   }
   if (team.rank == 0 && team.thread() == 0) p.tokens[row] = token;

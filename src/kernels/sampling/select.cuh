@@ -51,12 +51,20 @@ __device__ RowTop find_top(Team& team, const float* row, bool is_broken) {
 }
 
 // Distances from the largest logit in bins that grow with the distance: 16 for each doubling from
-// 2^-16 on. Never falls as x falls.
+// 2^-16 on, by the first bits of the float.
 template <int kBins>
-__device__ int distance_bin(float largest, float x) {
-  constexpr int kFirst = (127 - 16) << 4;
-  return min(max(__float_as_int(largest - x) >> 19, kFirst) - kFirst, kBins - 1);
-}
+struct DistanceBins {
+  static constexpr int kShift = 23 - 4;
+  static constexpr int kFirst = (127 - 16) << 4;
+
+  __device__ static int bin_of(float distance) {
+    return min(max(__float_as_int(distance) >> kShift, kFirst) - kFirst, kBins - 1);
+  }
+  // The first distance beyond a bin; NaN for the last, which has no end.
+  __device__ static float end_of(int bin) {
+    return __int_as_float(bin < kBins - 1 ? (kFirst + bin + 1) << kShift : 0x7fffffff);
+  }
+};
 
 // Puts at least the `count` largest logits above -infinity into the first block's list, all of them
 // if there are fewer. Returns how many it has put there; more than the list's size if they do not
@@ -64,15 +72,17 @@ __device__ int distance_bin(float largest, float x) {
 template <class Team>
 __device__ int list_best(Team& team, const float* row, const RowTop& top, int count) {
   constexpr int kBins = Team::kThreads;
+  using Distances = DistanceBins<kBins>;
   auto& shared = team.shared;
   const float largest = top.largest();
   TESSERA_UNROLL
   for (const float x : top.parts) {
-    if (x > kNever) atomicAdd(&shared.distances[distance_bin<kBins>(largest, x)], 1u);
+    if (x > kNever) atomicAdd(&shared.distances[Distances::bin_of(largest - x)], 1u);
   }
   if (team.thread() == 0) shared.found = kBins - 1;
   team.meet_all();
   uint32_t mine = 0;
+#pragma unroll 2
   for (int part = 0; part < team.num_parts; ++part) {
     mine += load_part(typename Team::Tag{}, &shared.distances[team.thread()], part);
   }
@@ -80,13 +90,12 @@ __device__ int list_best(Team& team, const float* row, const RowTop& top, int co
   const auto wanted = static_cast<uint64_t>(count);
   if (before < wanted && before + mine >= wanted) shared.found = team.thread();
   __syncthreads();
-  const int last_bin = shared.found;
-  const auto is_near = [&](float x) {
-    return x > kNever && distance_bin<kBins>(largest, x) <= last_bin;
-  };
+  const float end = Distances::end_of(shared.found);
+  const auto is_near = [&](float x) { return x > kNever && !(largest - x >= end); };
   uint32_t parts = 0;
   TESSERA_UNROLL
   for (int i = 0; i < RowTop::kParts; ++i) parts |= is_near(top.parts[i]) ? 1u << i : 0u;
+#pragma unroll 1
   for (; parts != 0; parts &= parts - 1) {
     const int first = team.begin + (__ffs(static_cast<int>(parts)) - 1) * RowTop::part_size(team);
     const int last = min(first + RowTop::part_size(team), team.end);
@@ -98,53 +107,56 @@ __device__ int list_best(Team& team, const float* row, const RowTop& top, int co
   return team.list_count();
 }
 
-// Where the answer of find_cut lies. Elements are put into bins by their distance from the front,
-// pass by pass, until the bin with the answer holds few enough: bins of equal width first, then by
-// the bits of the keys, which always comes to an end.
+// The bins of one pass of find_cut. By distance they have equal widths; the last has no end. By key
+// they are runs of 2^shift keys.
 template <int kBins>
-struct Bracket {
-  static constexpr int kMaxLevels = 3;
-  float base[kMaxLevels], scale[kMaxLevels], bin[kMaxLevels];  // of the passes by distance
-  int num_levels = 0;
-  uint64_t lo = 1, hi = ~uint64_t{0};
+struct Bins {
+  bool by_distance;
+  float base, scale;
+  int shift;
 
-  // From 0 to just below kBins; never falls as the distance grows.
-  __device__ static float place(float distance, float base, float scale) {
+  // From 0 to just below kBins; never falls as the distance grows. NaN does not occur.
+  __device__ float place(float distance) const {
     return fminf(fmaxf((distance - base) * scale, 0.0f), static_cast<float>(kBins) - 0.5f);
   }
-  // The whole part of a place.
-  __device__ static int bin_of(float place) {
+  __device__ int bin_of(float distance) const {
     int negated;
-    whole_part(place, negated);
+    whole_part(place(distance), negated);
     return -negated;
   }
-  __device__ bool has(float distance) const {
-    bool is_inside = true;
-    TESSERA_UNROLL
-    for (int level = 0; level < kMaxLevels; ++level) {
-      if (level >= num_levels) break;
-      const float at = place(distance, base[level], scale[level]);
-      is_inside = is_inside && at >= bin[level] && at < bin[level] + 1.0f;
+  // The smallest distance in bin `bin` or after it, by its bits: those of floats from 0 up are in
+  // the same order. Infinity if there is none below it.
+  __device__ float start_of(int bin) const {
+    int start = 0;
+#pragma unroll 1
+    for (int bit = 1 << 30; bit > 0; bit /= 2) {
+      const int before = min(start + bit, 0x7f800000) - 1;
+      if (place(__int_as_float(before)) < static_cast<float>(bin)) start = before + 1;
     }
-    return is_inside;
-  }
-  __device__ void narrow(float new_base, float new_scale, int new_bin) {
-    TESSERA_UNROLL
-    for (int level = 0; level < kMaxLevels; ++level) {  // constant indices stay in registers
-      if (level != num_levels) continue;
-      base[level] = new_base;
-      scale[level] = new_scale;
-      bin[level] = static_cast<float>(new_bin);
-    }
-    ++num_levels;
+    return __int_as_float(start);
   }
 };
 
-// The bins of one pass.
-struct Bins {
-  bool by_distance;
-  float base, scale;  // by distance
-  int shift;          // by key
+// The elements among which the answer of find_cut is.
+struct Bracket {
+  float first = 0.0f, last = __builtin_huge_valf();  // distances
+  uint64_t lo = 1, hi = ~uint64_t{0};                // keys
+
+  __device__ bool has(float distance) const { return distance >= first && distance <= last; }
+  __device__ bool has(uint64_t key) const { return key >= lo && key <= hi; }
+
+  template <int kBins>
+  __device__ void narrow(const Bins<kBins>& bins, int bin) {
+    if (bins.by_distance) {
+      first = fmaxf(first, bins.start_of(bin));
+      if (bin == kBins - 1) return;
+      last = fminf(last, __int_as_float(__float_as_int(bins.start_of(bin + 1)) - 1));
+    } else {
+      hi -= static_cast<uint64_t>(bin) << bins.shift;
+      const uint64_t size = (uint64_t{1} << bins.shift) - 1;
+      if (hi - lo > size) lo = hi - size;
+    }
+  }
 };
 
 // Sums of the columns over the threads of all blocks: word 2 * bin is a bin's weight, the next word
@@ -155,8 +167,10 @@ __device__ auto sum_bins(Team& team) {
   constexpr uint64_t kCount = Team::kCount;
   auto& bins = team.shared.bins;
   __syncthreads();
+#pragma unroll 1
   for (int bin = team.warp(); bin < kBins; bin += Team::kWarps) {
     uint64_t weight = 0, count = 0;
+#pragma unroll 4
     for (int i = team.lane(); i < Team::kThreads; i += tile::kWarpSize) {
       weight += bins[bin][i] % kCount;
       count += bins[bin][i] / kCount;
@@ -175,29 +189,25 @@ __device__ auto sum_bins(Team& team) {
 }
 
 // One pass: weights into columns of the thread's own, without atomics.
-template <class Team, class Order>
-__device__ auto fill_bins(Team& team, const float* row, const Order& order,
-                          const Bracket<Team::kTile.num_bins>& bracket, const Bins& bins) {
-  const auto bin_of = [&](float distance) {
-    return bracket.bin_of(bracket.place(distance, bins.base, bins.scale));
-  };
+template <class Team, class Order, int kBins>
+__device__ auto fill_bins(Team& team, const float* row, const Order& order, const Bracket& bracket,
+                          const Bins<kBins>& bins, bool is_first) {
   auto& columns = team.shared.bins;
   const int column = team.thread();
   __syncthreads();
   for (auto& bin : columns) bin[column] = 0;
-  if (bracket.num_levels == 0) {  // every element: nothing is asked of it
+  if (is_first) {  // every element, by distance
     team.walk(row, [&](float x, int token) {
       const uint64_t weight = order.weight(x, token);
-      columns[bin_of(order.distance(x))][column] += weight > 0 ? Team::kCount + weight : 0;
+      columns[bins.bin_of(order.distance(x))][column] += weight > 0 ? Team::kCount + weight : 0;
     });
   } else {
-    team.walk(row, [&](float x, int token) {
-      const float distance = order.distance(x);
-      if (!bracket.has(distance)) return;
+    const auto is_inside = [&](float x) { return bracket.has(order.distance(x)); };
+    team.search(row, is_inside, [&](float x, int token) {
       const uint64_t weight = order.weight(x, token), key = order.key(x, token);
-      if (weight == 0 || key < bracket.lo || key > bracket.hi) return;
-      const int bin =
-          bins.by_distance ? bin_of(distance) : static_cast<int>((bracket.hi - key) >> bins.shift);
+      if (weight == 0 || !bracket.has(key)) return;
+      const int bin = bins.by_distance ? bins.bin_of(order.distance(x))
+                                       : static_cast<int>((bracket.hi - key) >> bins.shift);
       columns[bin][column] += Team::kCount + weight;
     });
   }
@@ -229,51 +239,41 @@ template <class Team, class Order, class Target>
 __device__ uint64_t find_cut(Team& team, const float* row, const Order& order, float width,
                              const Target& target_of) {
   constexpr int kBins = Team::kTile.num_bins;
-  Bracket<kBins> bracket;
+  constexpr int kMostByDistance = 3;  // passes; then by key, which always comes to an end
+  Bracket bracket;
   float base = 0.0f;
   uint64_t reached = 0, target = 0;
-  int count;
-  do {
-    const bool is_first = bracket.num_levels == 0;
+  int count = 0;
+  for (int pass = 0; pass == 0 || count > Team::kTile.list_size; ++pass) {
     const int bits = 64 - __clzll(static_cast<long long>(bracket.hi - bracket.lo));
-    const Bins bins{.by_distance = bracket.num_levels < bracket.kMaxLevels,
-                    .base = base,
-                    .scale = 1.0f / width,
-                    .shift = max(0, bits - (31 - __clz(kBins)))};
+    const Bins<kBins> bins{.by_distance = pass < kMostByDistance,
+                           .base = base,
+                           .scale = 1.0f / width,
+                           .shift = max(0, bits - (31 - __clz(kBins)))};
     team.clear_list();
-    const auto* parts = fill_bins(team, row, order, bracket, bins);
-    const auto total = [&](int word) {
-      uint64_t value = 0;
-      for (int part = 0; part < team.num_parts; ++part) value += parts[part][word];
-      return value;
-    };
-    if (is_first) {
-      uint64_t sum = 0;
-      for (int bin = 0; bin < kBins; ++bin) sum += total(2 * bin);
-      target = target_of(sum);
+    const auto* parts = fill_bins(team, row, order, bracket, bins, pass == 0);
+    // A lane for each bin.
+    uint64_t weight = 0, in_bin = 0;
+#pragma unroll 2
+    for (int part = 0; part < team.num_parts && team.lane() < kBins; ++part) {
+      weight += parts[part][2 * team.lane()];
+      in_bin += parts[part][2 * team.lane() + 1];
     }
-    int bin = 0;
-    for (; bin < kBins - 1; ++bin) {
-      const uint64_t weight = total(2 * bin);
-      if (reached + weight >= target) break;
-      reached += weight;
-    }
-    count = static_cast<int>(total(2 * bin + 1));
-    if (bins.by_distance) {
-      bracket.narrow(base, bins.scale, bin);
-      base += static_cast<float>(bin) * width;
-      if (bin < kBins - 1) width /= static_cast<float>(kBins);  // the last bin has no end
-    } else {
-      bracket.hi -= static_cast<uint64_t>(bin) << bins.shift;
-      const uint64_t last = (uint64_t{1} << bins.shift) - 1;
-      if (bracket.hi - bracket.lo > last) bracket.lo = bracket.hi - last;
-    }
-  } while (count > Team::kTile.list_size);
+    const uint64_t up_to = warp_sum_up_to(weight);
+    if (pass == 0) target = target_of(__shfl_sync(0xffffffffu, up_to, tile::kWarpSize - 1));
+    const uint32_t reaches = __ballot_sync(0xffffffffu, reached + up_to >= target);
+    const int bin = __ffs(static_cast<int>(reaches)) - 1;  // all of them together reach it
+    reached += __shfl_sync(0xffffffffu, up_to - weight, bin);
+    count = static_cast<int>(__shfl_sync(0xffffffffu, in_bin, bin));
+    bracket.narrow(bins, bin);
+    base += static_cast<float>(bin) * width;
+    if (bin < kBins - 1) width /= static_cast<float>(kBins);  // the last bin has no end
+  }
 
   const auto is_inside = [&](float x) { return bracket.has(order.distance(x)); };
   team.search(row, is_inside, [&](float x, int token) {
     const uint64_t weight = order.weight(x, token), key = order.key(x, token);
-    if (weight > 0 && key >= bracket.lo && key <= bracket.hi) team.append(key, weight);
+    if (weight > 0 && bracket.has(key)) team.append(key, weight);
   });
   team.meet_all();
   uint64_t cut = 0;

@@ -59,20 +59,6 @@ __device__ __forceinline__ void store_cluster(uint32_t peer_address, uint32_t va
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(peer_address), "r"(value) : "memory");
 }
 
-__device__ __forceinline__ void store_cluster(uint32_t peer_address, uint64_t value) {
-  asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(peer_address), "l"(value) : "memory");
-}
-
-// PTX: atom.shared::cluster.add. Returns the value before.
-__device__ __forceinline__ uint32_t add_cluster(uint32_t peer_address, uint32_t value) {
-  uint32_t before;
-  asm volatile("atom.shared::cluster.add.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "r"(peer_address), "r"(value)
-               : "memory");
-  return before;
-}
-
 // PTX: st.async. Writes 16 bytes into a block of the cluster and completes that many transaction
 // bytes on a barrier of the same block; both addresses come from mapa with the same rank.
 __device__ __forceinline__ void store_async_cluster(uint32_t peer_address, uint4 value,
