@@ -48,8 +48,8 @@ template <class Arch, class T, int kVec, int kVecs>
 __global__ void __launch_bounds__(kItemThreads)
     embedding_kernel(const __grid_constant__ EmbeddingParams p) {
   using Vec = tile::Vec<T, kVec>;
-  tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
+  tile::wait_for_previous(Arch{});
 
   const uint32_t item_idx = item_index<1>(0);
   if (item_idx >= p.num_items) return;

@@ -39,6 +39,7 @@ struct NormTile {
 };
 
 inline constexpr int kNormMaxThreads = 1024;
+inline constexpr unsigned kNormFewRows = 128;
 inline constexpr int kNormLongThreads = 512;  // for rows that do not fit in registers
 
 constexpr NormTile choose_norm_tile(int hidden, int vec_size) {
@@ -240,6 +241,10 @@ __global__ void __launch_bounds__(kNormMaxThreads, 1)
   const NormRow<In, Out, true> row{p, blockIdx.x};
   using Vec = typename NormRow<In, Out, true>::Vec;
   __shared__ NormReductions shared;
+  // A few rows leave most SMs free, where the next kernel can begin to load its weights. Many rows
+  // need the memory for themselves until their loads are under way.
+  const bool releases_first = gridDim.x <= kNormFewRows;
+  if (releases_first) tile::release_next(Arch{});
   prefetch_weights<In>(p);
   tile::wait_for_previous(Arch{});
 
@@ -259,7 +264,7 @@ __global__ void __launch_bounds__(kNormMaxThreads, 1)
     weight[i] = row.load_weight(v);
     if constexpr (Kind::kTakesBias) bias[i] = row.load_bias(v);
   }
-  tile::release_next(Arch{});
+  if (!releases_first) tile::release_next(Arch{});
 
   NormValues<In> h[kVecs];
   TESSERA_UNROLL
@@ -294,8 +299,8 @@ __global__ void __launch_bounds__(kIsWhole ? kNormLongThreads : kNormMaxThreads,
     norm_long_kernel(const __grid_constant__ NormParams p) {
   const NormRow<In, Out, kIsWhole> row{p, blockIdx.x};
   __shared__ NormReductions shared;
-  tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
+  tile::wait_for_previous(Arch{});
 
   const int num_vecs = count_vecs(p.hidden, tile::kVecSize<In>);
   if (p.residual != nullptr) {

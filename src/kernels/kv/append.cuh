@@ -181,8 +181,8 @@ __device__ inline int count_new_tokens(const KvAppendParams& p, int64_t token, i
 template <class Arch, class T>
 __global__ void __launch_bounds__(kColumnThreads, 8)
     kv_append_groups_kernel(const __grid_constant__ KvAppendParams p) {
-  tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
+  tile::wait_for_previous(Arch{});
   for (int64_t token = blockIdx.x; token < p.num_tokens; token += gridDim.x) {
     const int64_t slot = load_index(p.slots, p.has_long_slots, token);
     const int64_t tail_slot = load_index(p.tail_slots, p.has_long_tail_slots, token);
@@ -247,8 +247,8 @@ template <class Arch, class T>
 __global__ void __launch_bounds__(kTailThreads)
     kv_append_tails_kernel(const __grid_constant__ KvAppendParams p) {
   const int thread = static_cast<int>(threadIdx.x);
-  tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
+  tile::wait_for_previous(Arch{});
   for (int64_t token = blockIdx.x; token < p.num_tokens; token += gridDim.x) {
     const int64_t slot = load_index(p.slots, p.has_long_slots, token);
     const int64_t tail_slot = load_index(p.tail_slots, p.has_long_tail_slots, token);
@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(kAppendThreads)
   const int64_t rows_at_once = kAppendThreads >> p.log_lanes;
   const bool needs_range =
       p.k_pages.scale_kind == KvScales::row || p.v_pages.scale_kind == KvScales::row;
-  tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
+  tile::wait_for_previous(Arch{});
 
   for (int64_t token = blockIdx.x; token < p.num_tokens; token += gridDim.x) {
     const int64_t slot = load_index(p.slots, p.has_long_slots, token);
@@ -385,8 +385,8 @@ __global__ void __launch_bounds__(kAppendThreads, 4)
   const int lane = static_cast<int>(threadIdx.x) % kMaxKvLanes;
   const int64_t first_row = threadIdx.x / kMaxKvLanes;
   constexpr int64_t kRowsAtOnce = kAppendThreads / kMaxKvLanes;
-  tile::wait_for_previous(Arch{});
   tile::release_next(Arch{});
+  tile::wait_for_previous(Arch{});
 
   for (int64_t token = blockIdx.x; token < p.num_tokens; token += gridDim.x) {
     const int64_t slot = load_index(p.slots, p.has_long_slots, token);

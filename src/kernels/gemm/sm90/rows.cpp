@@ -3,7 +3,6 @@
 #include "kernels/gemm/rows.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 #include "kernels/gemm/sm90/plan.h"
@@ -89,12 +88,6 @@ bool accepts_w4(const GemmArgs& args) {
          args.a.size(-2) * b.n() / 2048 * std::max<int64_t>(1, batch) < kMost;
 }
 
-// A number from the environment, to compare plans in one build; absent: `otherwise`.
-int tuned(const char* variable, int otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
 template <class T>
 void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
   const DeviceInfo& device = device_info(args.a.device);
@@ -108,10 +101,7 @@ void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
                           .shared_bytes = device.shared_bytes_per_block};
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
   const int splits = choose_w4_splits(problem.n, problem.k, problem.num_sms);
-  W4Plan plan = make_w4_plan(problem, tuned("TESSERA_W4_SPLITS", splits));
-  plan.layout.num_stages =
-      std::min(plan.layout.num_stages, std::max(4, tuned("TESSERA_W4_STAGES", kW4MaxStages)));
-  plan.num_early = std::min(plan.layout.num_stages, tuned("TESSERA_W4_EARLY", plan.num_early));
+  const W4Plan plan = make_w4_plan(problem, splits);
   const bool is_found = with_constant<0, 32, 64, 128>(
       problem.group, [&](auto group) { launch_w4<T, group()>(args, plan, ctx); });
   expects(is_found, "gemm: the plan names a group that is not compiled");

@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
       if (unit.part >> hint.log2_parts == 0) ring.prefetch(hint.run(unit));
     }
   }
+  tile::release_next(Sm90{});
   tile::wait_for_previous(Sm90{});
 
   const Share share(p, unit.part, warp, __ldcg(seq_len));
@@ -113,7 +114,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   const KeyRun run = share.run(unit);
   ring.start(run);
   if constexpr (Tile::K::kHasColumns) start_tail<Q>(p, shared, run, lane);
-  tile::release_next(Sm90{});
 
   DecodeWarp<Q, Tile> w{p, ring, shared, lane, run, unit.first_row};
   w.load_q();
