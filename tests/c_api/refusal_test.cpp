@@ -230,7 +230,7 @@ TEST(CApi, ListsEveryRowOnce) {
     ASSERT_EQ(tessera_row_info(i, &row), TESSERA_OK) << tessera_last_error();
     const std::string family = row.family;
     EXPECT_TRUE(family == "elementwise" || family == "gemm" || family == "attention" ||
-                family == "kv")
+                family == "kv" || family == "sampling")
         << family;
     EXPECT_EQ(std::strncmp(row.name, row.op, std::strlen(row.op)), 0) << row.name;
     EXPECT_NE(row.name, previous);

@@ -339,5 +339,30 @@ TEST(TokenLogprobs, AreThoseOfTheSoftmax) {
   EXPECT_TRUE(std::isnan(top[5]));
 }
 
+// The bound of TokenLogprobsArgs: products and the polynomial err by 2^-23 of |ln p| and of the
+// weight, and a million weights lose less than one unit of 2^-40 each.
+TEST(TokenLogprobs, KeepTheirBoundInLargeVocabularies) {
+  std::mt19937 random(8);
+  for (const size_t vocab : {size_t{128256}, size_t{1} << 20}) {
+    for (const float spread : {0.1f, 2.0f, 8.0f}) {
+      std::normal_distribution<float> normal(3, spread);
+      std::vector<float> logits(vocab), logprob(1);
+      for (float& logit : logits) logit = normal(random);
+      double total = 0;
+      for (const float logit : logits) total += std::exp(double{logit});
+      for (const int32_t which : {0, 77777}) {
+        std::vector<int32_t> token{which};
+        const auto width = static_cast<int64_t>(vocab);
+        cpu::token_logprobs(
+            {.logits = TensorView::contiguous(logits.data(), DType::f32, {1, width}),
+             .tokens = view_of(token, DType::i32),
+             .logprobs = view_of(logprob, DType::f32)});
+        const double want = double{logits[static_cast<size_t>(which)]} - std::log(total);
+        EXPECT_NEAR(logprob[0], want, 0x1p-22 * (16 + std::fabs(want))) << vocab << " " << spread;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

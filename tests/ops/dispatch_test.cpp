@@ -151,7 +151,7 @@ TEST(Registry, NamesAreUniqueAndTellTheOperation) {
   std::vector<std::string> names;
   for (const RowInfo& row : all_rows()) {
     EXPECT_TRUE(row.family == "elementwise" || row.family == "gemm" || row.family == "attention" ||
-                row.family == "kv")
+                row.family == "kv" || row.family == "sampling")
         << row.family;
     EXPECT_EQ(row.name.rfind(row.op, 0), 0u) << row.name;
     EXPECT_EQ(row.name.find("_sm90_") != std::string::npos, row.library == Library::sm90);

@@ -72,4 +72,4 @@ def test_refusals_name_the_tensor():
     with pytest.raises(tessera.Error, match=r"top_tokens is i32\[3, 300\].*at most 256"):
         tessera.top_logprobs(LOGITS, ints(0, 0, 0), 300)
     assert tessera.supports(tessera.sample, LOGITS)
-    assert not tessera.supports(tessera.sample, LOGITS.astype(np.float64))
+    assert not tessera.supports(tessera.sample, LOGITS.astype(np.float16))

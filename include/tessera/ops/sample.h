@@ -68,7 +68,7 @@ struct SampleArgs {
 // The log-probability of each row's token under softmax(logits[row]), and of the most probable
 // tokens, best first, of equals the smaller token first. A token outside the row and a row that is
 // broken or empty (see kSampleBroken) get NaN. Beyond the tokens with a logit above -infinity,
-// top_tokens is -1 and top_logprobs NaN. Error: at most 2^-22 (8 + |logprob|).
+// top_tokens is -1 and top_logprobs NaN. Error: at most 2^-22 (16 + |logprob|).
 struct TokenLogprobsArgs {
   TensorView logits;                            // f32 [rows, vocab]; vocab 1 to 2^20
   TensorView tokens;                            // i32 [rows]

@@ -159,9 +159,10 @@ struct Remaining {
   // 0 for tokens that were dropped.
   __device__ uint64_t weight(float x, int token) const {
     const uint64_t weight = sampling::weight_of(y_of(x), DeviceMath());
-    bool is_left = x > least_logit || (x == least_logit && token <= last_token);
-    is_left = is_left && weight >= least_weight;
-    if (kHasTypical) is_left = is_left && typical_key(x, token) >= least_typical;
+    // Not && and ||: they become branches, which cost more than the comparisons.
+    bool is_left = (x > least_logit) | ((x == least_logit) & (token <= last_token));
+    is_left &= weight >= least_weight;
+    if (kHasTypical) is_left &= typical_key(x, token) >= least_typical;
     return is_left ? weight : 0;
   }
 };
