@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/sampling/sample.h"
+#include "engine/logprobs.h"
 
 namespace tessera::engine {
 namespace {

@@ -7,8 +7,8 @@
 #include <new>
 #include <random>
 
+#include "core/philox.h"
 #include "core/text.h"
-#include "engine/sampling/sample.h"
 #include "engine/validate.h"
 #include "tessera/core/device_fault.h"
 #include "tessera/core/error.h"
@@ -54,8 +54,9 @@ EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> 
 // can guess the next one.
 uint64_t EngineImpl::draw_seed() {
   const uint64_t number = num_seeds_++;
-  const uint64_t high = random_bits(seed_key_, number, 0);
-  return (high << 32) | random_bits(seed_key_, number, 1);
+  const PhiloxWords counter{{static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32)}};
+  const PhiloxWords drawn = philox(counter, seed_key_);
+  return (uint64_t{drawn.words[0]} << 32) | drawn.words[1];
 }
 
 std::optional<RequestId> EngineImpl::submit(Request request) {

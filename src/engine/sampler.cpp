@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "core/text.h"
-#include "engine/sampling/sample.h"
+#include "engine/logprobs.h"
 
 namespace tessera::engine {
 namespace {

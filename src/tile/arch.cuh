@@ -10,8 +10,8 @@ namespace tessera::tile {
 // the stream still runs. wait_for_previous returns when that kernel has finished and its writes are
 // visible; every thread calls it before it touches memory that another kernel may write or read,
 // prefetches excepted. release_next lets the next kernel start once all blocks of this one have
-// called it; that kernel then waits in the same way, for this one to finish. A kernel that is short,
-// or that leaves room on the SMs, calls it first of all: the next one then sets itself up, and loads
+// called it; that kernel then waits in the same way, for this one to finish. A kernel that is short
+// or leaves room on the SMs calls it first of all: the next one then sets itself up, and loads its
 // weights, while this one still waits.
 __device__ inline void wait_for_previous(Portable) {}
 __device__ inline void release_next(Portable) {}

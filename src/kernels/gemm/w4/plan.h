@@ -30,7 +30,7 @@ inline constexpr int kW4Rows = W4Tile<8, 0>::kRows;
 
 inline constexpr int kW4StageK = 128;
 inline constexpr int kW4MaxStages = 24;
-// Blocks of a cluster. Measured on an H200: clusters of 5 and 8 take 1.4 to 1.6 times as long as
+// Blocks of a cluster. Measured on an H200: clusters of 5 and 8 take 1.2 to 1.6 times as long as
 // clusters of 4.
 inline constexpr int kW4MaxSplits = 4;
 // Stages of codes loaded before the kernel in front has finished; more was measured to be slower.
