@@ -120,7 +120,12 @@ int64_t TokenSampler::device_bytes(const SamplerLimits& limits) {
 }
 
 TokenSampler::TokenSampler(const SamplerLimits& limits, Device device)
-    : limits_(limits), device_(device), memory_(device), uploaded_(device) {
+    : limits_(limits),
+      device_(device),
+      memory_(device),
+      biases_(device, static_cast<size_t>(8 * limits.draws * kMaxDrawBiases)),
+      lists_(device, static_cast<size_t>(2 * list_capacity(limits) + 1) * sizeof(int32_t)),
+      uploaded_(device) {
   const int64_t setting_bytes = lay_out_settings(settings_, limits, TensorView{});
   const int64_t result_bytes = lay_out_results(results_, limits, TensorView{});
   settings_memory_ = memory_.make_zeros(DType::u8, {setting_bytes});
@@ -145,9 +150,6 @@ TokenSampler::TokenSampler(const SamplerLimits& limits, Device device)
 void TokenSampler::start_lists(const HostSampling& host, const Context& ctx) {
   if (host.new_lists.empty()) return;
   const int64_t capacity = list_capacity(limits_);
-  if (lists_.size_bytes() == 0) {
-    lists_ = HostBuffer(device_, static_cast<size_t>(2 * capacity + 1) * sizeof(int32_t));
-  }
   int32_t* const staged = lists_.as<int32_t>();
   const auto copy = [&](const TensorView& to, int64_t row, const int32_t* from, int64_t count) {
     copy_bytes(to.as<int32_t>() + row, device_, from, cpu_device(),
@@ -201,7 +203,6 @@ void TokenSampler::begin(const HostSampling& host, int64_t num_draws, const Cont
              ctx.stream);
   if (!host.bias_tokens.empty()) {
     const int64_t room = limits_.draws * kMaxDrawBiases;
-    if (biases_.size_bytes() == 0) biases_ = HostBuffer(device_, static_cast<size_t>(8 * room));
     uploaded_.wait();
     std::ranges::copy(host.bias_tokens, biases_.as<int32_t>());
     std::ranges::copy(host.bias_values, biases_.as<float>() + room);
@@ -271,13 +272,15 @@ void TokenSampler::finish(const HostSampling& host, const TensorView& logits, co
                                       : flight.results.size_bytes();
   copy_bytes(flight.results.as<char>(), cpu_device(), results_memory_.data, device_, bytes,
              ctx.stream);
-  if (flight.num_logits > 0) {
+  host_logits_ = device_.is_cpu() ? logits.as<float>() : nullptr;
+  if (flight.num_logits > 0 && host_logits_ == nullptr) {
     const auto row_bytes = static_cast<size_t>(limits_.vocab) * sizeof(float);
     if (logits_.size_bytes() == 0) {
       logits_ = HostBuffer(device_, static_cast<size_t>(limits_.logits) * row_bytes);
     }
     copy_bytes(logits_.as<float>(), cpu_device(), logits.data, device_,
                static_cast<size_t>(flight.num_logits) * row_bytes, ctx.stream);
+    host_logits_ = logits_.as<float>();
   }
   flight.done.record(ctx.stream);
   num_finished_ = num_begun_;
@@ -298,7 +301,7 @@ SampledStep TokenSampler::wait() const {
     step.top_logprobs = {results_.top_logprobs.in<float>(from), count};
   }
   step.scores = {results_.scores.in<float>(from), static_cast<size_t>(flight.num_scored)};
-  step.logits = {logits_.as<float>(),
+  step.logits = {host_logits_,
                  static_cast<size_t>(flight.num_logits) * static_cast<size_t>(limits_.vocab)};
   return step;
 }

@@ -142,10 +142,11 @@ class TokenSampler {
   TensorView tokens_;                     // [draws]
   std::vector<Flight> flights_;           // [kDepth]
   int64_t num_begun_ = 0, num_finished_ = 0, num_read_ = 0;
-  HostBuffer biases_;     // tokens, then values
-  HostBuffer lists_;      // one list: tokens, counts, and how many
-  StreamEvent uploaded_;  // biases_ or lists_ have been read
-  HostBuffer logits_;     // allocated when first asked for
+  HostBuffer biases_;                   // tokens, then values
+  HostBuffer lists_;                    // one list: tokens, counts, and how many
+  StreamEvent uploaded_;                // biases_ or lists_ have been read
+  HostBuffer logits_;                   // of a GPU; allocated when first asked for
+  const float* host_logits_ = nullptr;  // of the step that ended last
 };
 
 }  // namespace tessera::model
