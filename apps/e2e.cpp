@@ -175,6 +175,10 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
     }
   }
   add_energy(result, json);
+  if (metrics.num_drafted_tokens > 0) {
+    json["drafts"] = {{"drafted_tokens", metrics.num_drafted_tokens},
+                      {"accepted_tokens", metrics.num_accepted_tokens}};
+  }
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
                     {"kv_bytes_per_token", metrics.kv_bytes_per_token},
@@ -207,6 +211,10 @@ std::string result_text(const Json& result) {
                      fixed(result["share_of_floor"].get<double>() * 100, 1), " % of the step");
     }
     text += "\n";
+  }
+  if (result.contains("drafts")) {
+    text += concat("  drafts  ", result["drafts"]["accepted_tokens"], " of ",
+                   result["drafts"]["drafted_tokens"], " tokens accepted, in all passes\n");
   }
   if (result.contains("energy") && result["energy"].contains("tokens_per_joule")) {
     text += concat("  energy  ", result["energy"]["tokens_per_joule"].get<double>(),

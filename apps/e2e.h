@@ -48,6 +48,7 @@ struct Energy {
 struct Pass {
   double prefill_seconds = 0;
   std::vector<double> step_seconds = {};
+  int64_t num_decoded = 0;                // tokens of these steps
   std::vector<double> host_seconds = {};  // of the same steps: StepClock::host_seconds
   EngineMetrics fullest = {};             // at the step with the most pages in use
   int64_t num_steps = 0;
@@ -66,8 +67,8 @@ Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random,
 struct E2eResult {
   E2eShape shape;
   double prefill_seconds = 0;  // median over the repeats, until every sequence has a token
-  std::vector<double> step_seconds =
-      {};  // of steps that made one token for each sequence and no more
+  std::vector<double> step_seconds = {};  // of steps that made a token for each sequence
+  int64_t num_decoded = 0;                // tokens of these steps
   std::vector<double> host_seconds = {};  // of the same steps
   EngineMetrics metrics = {};             // at the step with the most pages in use
   int64_t num_steps = 0;                  // of one pass

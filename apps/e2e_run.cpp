@@ -143,7 +143,8 @@ Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random, const
       num_tokens += static_cast<int64_t>(one.tokens.size());
       num_started += !one.tokens.empty() && one.num_prompt_tokens > 0 ? 1 : 0;
     }
-    if (is_decoding && num_tokens == shape.batch) {
+    if (is_decoding && num_tokens >= shape.batch) {
+      pass.num_decoded += num_tokens;
       pass.step_seconds.push_back(static_cast<double>(clock.step().end_ns - clock.step().begin_ns) *
                                   1e-9);
       pass.host_seconds.push_back(clock.host_seconds());
@@ -168,7 +169,7 @@ double E2eResult::prefill_rate() const {
 double E2eResult::decode_rate() const {
   const double seconds = std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0);
   if (seconds <= 0) return 0;
-  return static_cast<double>(shape.batch) * static_cast<double>(step_seconds.size()) / seconds;
+  return static_cast<double>(num_decoded) / seconds;
 }
 
 EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes) {
@@ -176,6 +177,10 @@ EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t 
   const int64_t context = shape.num_tokens() + 1;
   const int64_t pages = (context + options.page_size - 1) / options.page_size + 1;
   options.max_batch = shape.batch;
+  if (options.speculation != Speculation::off) {
+    options.max_batch *= 1 + options.max_draft_tokens;
+    options.max_step_tokens = std::max(options.max_step_tokens, options.max_batch);
+  }
   options.max_queue = std::max(options.max_queue, shape.batch);
   if (options.max_context == 0) options.max_context = context;
   if (options.kv_bytes == 0) {
@@ -198,6 +203,7 @@ E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num
     result.num_prefill_steps = pass.num_prefill_steps;
     if (i < num_warmup) continue;
     prefills.push_back(pass.prefill_seconds);
+    result.num_decoded += pass.num_decoded;
     result.step_seconds.insert(result.step_seconds.end(), pass.step_seconds.begin(),
                                pass.step_seconds.end());
     result.host_seconds.insert(result.host_seconds.end(), pass.host_seconds.begin(),

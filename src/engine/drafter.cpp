@@ -15,7 +15,7 @@ constexpr int64_t kFirstLength = 2;
 }  // namespace
 
 Drafter::Drafter(std::unique_ptr<Proposer> proposer, int64_t max_draft,
-                         std::span<const int32_t> prompt)
+                 std::span<const int32_t> prompt)
     : proposer_(std::move(proposer)),
       max_draft_(max_draft),
       num_followed_(std::ssize(prompt)),
@@ -24,8 +24,7 @@ Drafter::Drafter(std::unique_ptr<Proposer> proposer, int64_t max_draft,
   proposer_->follow(prompt);
 }
 
-void Drafter::propose(std::span<const int32_t> tokens, int64_t most,
-                          std::vector<int32_t>& draft) {
+void Drafter::propose(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>& draft) {
   draft.clear();
   const int64_t num_foreseen = proposer_->follow(tokens);
   const int64_t num_new = std::ssize(tokens) - std::exchange(num_followed_, std::ssize(tokens));

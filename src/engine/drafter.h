@@ -22,8 +22,7 @@ namespace tessera::engine {
 class Drafter {
  public:
   // `prompt` is taken in, and says nothing about how well the rest can be foreseen.
-  Drafter(std::unique_ptr<Proposer> proposer, int64_t max_draft,
-              std::span<const int32_t> prompt);
+  Drafter(std::unique_ptr<Proposer> proposer, int64_t max_draft, std::span<const int32_t> prompt);
 
   // Replaces `draft` with up to `most` tokens that may follow `tokens`, the whole sequence.
   void propose(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>& draft);

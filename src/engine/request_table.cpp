@@ -144,9 +144,9 @@ void RequestTable::commit_row(const BatchRow& row, RowResult& result) {
   }
 }
 
-// Row 0 is the last known token's, as in any step. A guess was computed from the right tokens if all
-// guesses before it were right, that is, if they are what the rows before them have drawn; its own
-// draw is then what a step of its own would have drawn, an error included.
+// Row 0 is the last known token's, as in any step. A guess was computed from the right tokens if
+// all guesses before it were right, that is, if they are what the rows before them have drawn; its
+// own draw is then what a step of its own would have drawn, an error included.
 void RequestTable::commit_draft(std::span<const BatchRow> rows, std::span<RowResult> results) {
   Sequence& sequence = *rows.front().sequence;
   ActiveRequest& active = *sequence.request;

@@ -143,8 +143,8 @@ int64_t Scheduler::propose(Sequence& sequence) const {
   const int64_t most = active.max_new_tokens - (sequence.num_known() - active.num_prompt()) - 1;
   if (most <= 0) return 0;
   if (!sequence.drafter) {
-    sequence.drafter = std::make_unique<Drafter>(
-        std::make_unique<PromptLookup>(), options_.max_draft_tokens, active.request.prompt);
+    sequence.drafter = std::make_unique<Drafter>(std::make_unique<PromptLookup>(),
+                                                 options_.max_draft_tokens, active.request.prompt);
   }
   sequence.drafter->propose(sequence.tokens, most, sequence.draft);
   return std::ssize(sequence.draft);

@@ -16,8 +16,8 @@
 namespace tessera::engine {
 
 // Owns the queues and every page number; the memory behind the numbers is the Runner's. A step asks
-// it twice: plan() decides without changing any queue or page, assemble() carries the plan out. One step may
-// be in progress meanwhile: its tokens are not known yet, but how many there will be is.
+// it twice: plan() decides without changing any queue or page, assemble() carries the plan out. One
+// step may be in progress meanwhile: its tokens are not known yet, but how many there will be is.
 class Scheduler {
  public:
   // `options` have their defaults filled in.

@@ -241,13 +241,32 @@ TEST_F(ObjectsTest, AreAllThereIsToAStruct) {
 }
 
 TEST_F(ObjectsTest, HaveEveryOperationAndNoOther) {
-  for (const char* op : {"rms_norm",          "layer_norm",       "rope",          "activation",
-                         "softmax",           "embedding",        "copy",          "quantize",
-                         "dequantize",        "reduce",           "argmax",        "gemm",
-                         "pack_gate_up",      "prune_2_4",        "expand_2_4",    "gemm_2_4",
-                         "attention_prefill", "attention_decode", "kv_append",     "kv_gather",
-                         "attention_cascade", "attention_merge",  "kv_copy_pages", "sample",
-                         "token_logprobs",    "scale"}) {
+  for (const char* op : {"rms_norm",
+                         "layer_norm",
+                         "rope",
+                         "activation",
+                         "softmax",
+                         "embedding",
+                         "copy",
+                         "quantize",
+                         "dequantize",
+                         "reduce",
+                         "argmax",
+                         "gemm",
+                         "pack_gate_up",
+                         "prune_2_4",
+                         "expand_2_4",
+                         "gemm_2_4",
+                         "attention_prefill",
+                         "attention_decode",
+                         "kv_append",
+                         "kv_gather",
+                         "attention_cascade",
+                         "attention_merge",
+                         "kv_copy_pages",
+                         "sample",
+                         "token_logprobs",
+                         "scale"}) {
     EXPECT_NE(tessera_on_objects(op), nullptr) << op;
   }
   EXPECT_EQ(tessera_on_objects("no_such_op"), nullptr);

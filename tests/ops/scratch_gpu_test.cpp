@@ -80,9 +80,8 @@ TEST_F(ScratchOnGpu, ACaptureThatThrowsLeavesTheStreamUsable) {
   GraphPool pool(cuda_device());
   EXPECT_THROW(pool.capture(stream.get(), [] { fail("no kernel for this"); }), Error);
   const Tensor memory(DType::i32, {4}, cuda_device());
-  const tessera::Graph graph = pool.capture(stream.get(), [&] {
-    fill_bytes(memory.view().data, cuda_device(), 7, 16, stream.get());
-  });
+  const tessera::Graph graph = pool.capture(
+      stream.get(), [&] { fill_bytes(memory.view().data, cuda_device(), 7, 16, stream.get()); });
   graph.launch(stream.get());
   int32_t got = 0;
   copy_bytes(&got, cpu_device(), memory.view().data, cuda_device(), 4, stream.get());

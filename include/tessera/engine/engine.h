@@ -98,9 +98,9 @@ struct EngineMetrics {
   double kv_share_of_contiguous = 0;  // rows in held pages / (max_context * running sequences)
   int64_t weight_bytes = 0;
   int64_t activation_bytes = 0;
-  int64_t num_graphs = 0;       // kept now
-  int64_t num_replays = 0;      // steps run as a graph
-  int64_t num_wasted_rows = 0;  // computed for sequences that had ended
+  int64_t num_graphs = 0;           // kept now
+  int64_t num_replays = 0;          // steps run as a graph
+  int64_t num_wasted_rows = 0;      // computed for sequences that had ended
   int64_t num_drafted_tokens = 0;   // guessed and verified
   int64_t num_accepted_tokens = 0;  // of them, those that were right and are part of an output
   // Of the process, by tessera::allocate on the engine's device: now, and the most at once

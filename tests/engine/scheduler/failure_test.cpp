@@ -20,7 +20,7 @@ using namespace tessera::testing;
 using engine::StepStage;
 
 constexpr StepStage kStages[] = {StepStage::plan, StepStage::assemble, StepStage::forward,
-                                 StepStage::wait, StepStage::sample, StepStage::commit};
+                                 StepStage::wait, StepStage::sample,   StepStage::commit};
 const std::string kFaultText = "cuda:0 reports an illegal memory access in norm_kernel";
 
 Request make_request(int32_t first, int64_t max_new_tokens) {
