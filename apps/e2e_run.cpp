@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "apps/e2e.h"
+#include "apps/model_options.h"
 #include "apps/options.h"
 #include "bench/ceilings.h"
 #include "bench/timer.h"
@@ -177,10 +178,7 @@ EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t 
   const int64_t context = shape.num_tokens() + 1;
   const int64_t pages = (context + options.page_size - 1) / options.page_size + 1;
   options.max_batch = shape.batch;
-  if (options.speculation != Speculation::off) {
-    options.max_batch *= 1 + options.max_draft_tokens;
-    options.max_step_tokens = std::max(options.max_step_tokens, options.max_batch);
-  }
+  add_draft_rows(options);
   options.max_queue = std::max(options.max_queue, shape.batch);
   if (options.max_context == 0) options.max_context = context;
   if (options.kv_bytes == 0) {

@@ -128,6 +128,12 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   return made;
 }
 
+void add_draft_rows(EngineOptions& options) {
+  if (options.speculation == Speculation::off) return;
+  options.max_batch *= 1 + options.max_draft_tokens;
+  options.max_step_tokens = std::max(options.max_step_tokens, options.max_batch);
+}
+
 fs::path bundled_model() {
   std::error_code ignored;
   std::vector<fs::path> places;

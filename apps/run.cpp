@@ -161,6 +161,7 @@ EngineOptions engine_options_of(const RunOptions& options, const Request& reques
   EngineOptions made = engine_options(options.model, config);
   made.max_batch = std::clamp(std::max(request.num_outputs, request.beam_width), 1,
                               std::max(engine::kMaxOutputs, engine::kMaxBeams));
+  add_draft_rows(made);
   return as_usage([&] {
     EngineOptions filled = engine::fill_options(made, config);
     engine::check_settings(request,

@@ -44,8 +44,9 @@ struct EngineOptions {
   WeightFormat weights = WeightFormat::plain;  // of linear layers
   bool check_weights = false;                  // refuse NaN and infinity when loading
   int64_t max_context = 0;  // tokens of one sequence; 0: what the model was made for
-  int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, but
-                            // at most 25 % of free host memory, or 80 % of a GPU's
+  int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, or
+                            // with drafts for as many as fill it, but at most 25 % of free host
+                            // memory, or 80 % of a GPU's
   KvFormat kv_type = KvFormat::plain;  // how keys and values are stored
   int64_t page_size = 16;              // tokens; a multiple of 32 for KvFormat::int4
   int64_t max_batch = 64;              // sequences in one step

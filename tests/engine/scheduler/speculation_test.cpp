@@ -82,19 +82,17 @@ TEST(Speculation, ATextWithoutRepetitionTakesTheSameSteps) {
   }
 }
 
-// The prompt repeats itself, the answer does not: its draws are uniform over a large vocabulary.
+// Draws that are hardly better than chance: of eight tokens, so that short matches are frequent.
 TEST(Speculation, WastesFewRowsOnGuessesThatAreWrong) {
-  EngineOptions options = with_lookup();
-  const auto engine = tiny_engine(options);
-  Request request;
-  for (int32_t i = 0; i < 24; ++i) request.prompt.push_back(i % 3);
-  request.max_new_tokens = 100;
+  const auto engine = tiny_engine(with_lookup(), /*vocab=*/8);
+  Request request = cycling_request(120);
   request.sampling.temperature = 10.0f;
   request.sampling.seed = 4;
   run_one(*engine, request);
   const EngineMetrics metrics = engine->metrics();
-  EXPECT_GT(metrics.num_drafted_tokens, 0);
-  EXPECT_LE(metrics.num_drafted_tokens - metrics.num_accepted_tokens, 8);
+  const int64_t num_wasted = metrics.num_drafted_tokens - metrics.num_accepted_tokens;
+  EXPECT_GT(num_wasted, 0);
+  EXPECT_LT(num_wasted, 40) << "no more than were foreseen, and a few";
 }
 
 TEST(Speculation, KeepsToTheLimitsOfAStep) {
