@@ -65,8 +65,9 @@ struct PassWatch {
 Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random,
               const PassWatch& watch = {});
 
-// Makes the model answer each token with the next of a cycle of 16, so that texts repeat
-// themselves. All products are computed as before. Refuses quantised and tied weights.
+// Makes the model answer each token with the next of a cycle of 16, or with itself if its embedding
+// is also its head, so that texts repeat themselves. All products are computed as before. Refuses
+// quantised weights.
 void make_repeating(const model::Model& model);
 
 struct E2eResult {
