@@ -40,6 +40,7 @@ struct BenchE2eOptions {
   std::string workload;
   std::string folder;
   std::string shape;
+  bool is_repeating = false;
   int64_t batch = 0;
   int64_t prompt = 0;
   int64_t generate = -1;
@@ -60,18 +61,19 @@ constexpr double kLeastEnergySeconds = 0.5;
 struct Subject {
   std::string name;
   std::filesystem::path folder;  // empty: random weights
+  bool is_repeating = false;
   model::ModelConfig config;
 };
 
 Subject find_subject(const BenchE2eOptions& options) {
   if (options.shape.empty()) {
+    if (options.is_repeating) throw UsageError("--repeating is for --shape; give one");
     const std::filesystem::path folder = find_model(options.folder);
-    return {
-        .name = folder.filename().string(), .folder = folder, .config = model::load_config(folder)};
+    return {folder.filename().string(), folder, false, model::load_config(folder)};
   }
   if (!options.folder.empty()) throw UsageError("--model and --shape were given; give one of them");
   const std::optional<model::ModelConfig> preset = model::find_preset(options.shape);
-  if (preset) return {.name = options.shape, .folder = {}, .config = *preset};
+  if (preset) return {options.shape, {}, options.is_repeating, *preset};
   std::string all;
   std::vector<std::string> names;
   for (const std::string_view name : model::preset_names()) {
@@ -111,8 +113,9 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
       .format = options.weights,
       .device = options.device,
       .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
-  return engine::make_engine(model::make_random_model(subject.config, load, /*seed=*/1),
-                             std::nullopt, options);
+  std::unique_ptr<model::Model> model = model::make_random_model(subject.config, load, /*seed=*/1);
+  if (subject.is_repeating) make_repeating(*model);
+  return engine::make_engine(std::move(model), std::nullopt, options);
 }
 
 // Bytes of weights that a decode step reads: all but the embedding, of which it reads one row per
@@ -175,6 +178,10 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
     }
   }
   add_energy(result, json);
+  if (metrics.num_drafted_tokens > 0) {
+    json["drafts"] = {{"drafted_tokens", metrics.num_drafted_tokens},
+                      {"accepted_tokens", metrics.num_accepted_tokens}};
+  }
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
                     {"kv_bytes_per_token", metrics.kv_bytes_per_token},
@@ -207,6 +214,10 @@ std::string result_text(const Json& result) {
                      fixed(result["share_of_floor"].get<double>() * 100, 1), " % of the step");
     }
     text += "\n";
+  }
+  if (result.contains("drafts")) {
+    text += concat("  drafts  ", result["drafts"]["accepted_tokens"], " of ",
+                   result["drafts"]["drafted_tokens"], " tokens accepted, in all passes\n");
   }
   if (result.contains("energy") && result["energy"].contains("tokens_per_joule")) {
     text += concat("  energy  ", result["energy"]["tokens_per_joule"].get<double>(),
@@ -363,6 +374,8 @@ void add_bench_e2e(CLI::App& bench, int&) {
   flags.value("--model", options->folder, "FOLDER", "A model's folder; the bundled one if absent");
   flags.value("--shape", options->shape, "NAME",
               "Random weights in a known shape, such as llama3-8b, instead of --model");
+  flags.toggle("--repeating", options->is_repeating,
+               "Weights that make the text repeat itself, for --speculate; needs --shape");
   flags.quantity("--batch", options->batch, "N", "Sequences at once; 1 if absent");
   flags.quantity("--prompt", options->prompt, "N", "Tokens of a prompt; 512 if absent");
   flags.quantity("--generate", options->generate, "N", "Tokens to generate; 128 if absent");

@@ -12,6 +12,7 @@
 
 #include "apps/step_clock.h"
 #include "bench/power.h"
+#include "model/model.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::apps {
@@ -48,6 +49,7 @@ struct Energy {
 struct Pass {
   double prefill_seconds = 0;
   std::vector<double> step_seconds = {};
+  int64_t num_decoded = 0;                // tokens of these steps
   std::vector<double> host_seconds = {};  // of the same steps: StepClock::host_seconds
   EngineMetrics fullest = {};             // at the step with the most pages in use
   int64_t num_steps = 0;
@@ -63,11 +65,16 @@ struct PassWatch {
 Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random,
               const PassWatch& watch = {});
 
+// Makes the model answer each token with the next of a cycle of 16, or with itself if its embedding
+// is also its head, so that texts repeat themselves. All products are computed as before. Refuses
+// quantised weights.
+void make_repeating(const model::Model& model);
+
 struct E2eResult {
   E2eShape shape;
   double prefill_seconds = 0;  // median over the repeats, until every sequence has a token
-  std::vector<double> step_seconds =
-      {};  // of steps that made one token for each sequence and no more
+  std::vector<double> step_seconds = {};  // of steps that made a token for each sequence
+  int64_t num_decoded = 0;                // tokens of these steps
   std::vector<double> host_seconds = {};  // of the same steps
   EngineMetrics metrics = {};             // at the step with the most pages in use
   int64_t num_steps = 0;                  // of one pass

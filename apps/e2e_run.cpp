@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "apps/e2e.h"
+#include "apps/model_options.h"
 #include "apps/options.h"
 #include "bench/ceilings.h"
 #include "bench/timer.h"
@@ -143,7 +144,8 @@ Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random, const
       num_tokens += static_cast<int64_t>(one.tokens.size());
       num_started += !one.tokens.empty() && one.num_prompt_tokens > 0 ? 1 : 0;
     }
-    if (is_decoding && num_tokens == shape.batch) {
+    if (is_decoding && num_tokens >= shape.batch) {
+      pass.num_decoded += num_tokens;
       pass.step_seconds.push_back(static_cast<double>(clock.step().end_ns - clock.step().begin_ns) *
                                   1e-9);
       pass.host_seconds.push_back(clock.host_seconds());
@@ -168,7 +170,41 @@ double E2eResult::prefill_rate() const {
 double E2eResult::decode_rate() const {
   const double seconds = std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0);
   if (seconds <= 0) return 0;
-  return static_cast<double>(shape.batch) * static_cast<double>(step_seconds.size()) / seconds;
+  return static_cast<double>(num_decoded) / seconds;
+}
+
+// The layers add nothing, so a token's own embedding reaches the head, where it is the row of the
+// token that follows. A head that is the embedding answers each token with itself.
+void make_repeating(const model::Model& model) {
+  constexpr int64_t kCycle = 16;
+  const model::ModelConfig& config = model.config();
+  const auto weight = [&](const std::string& name) {
+    const TensorView values = model.weights().find(name).values;
+    expects(values.data != nullptr, "bench e2e: --repeating needs plain weights");
+    return values;
+  };
+  const auto bytes_of = [](const TensorView& values) {
+    return values.num_elements() * bit_width(values.dtype) / 8;
+  };
+  const Device device = model.device();
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const char* name : {".self_attn.o_proj.weight", ".mlp.down_proj.weight"}) {
+      const TensorView values = weight(concat("model.layers.", layer, name));
+      fill_bytes(values.data, device, 0, static_cast<size_t>(bytes_of(values)));
+    }
+  }
+  if (config.has_tied_embeddings) return synchronize(device);
+  const TensorView from = weight("model.embed_tokens.weight"), to = weight("lm_head.weight");
+  const int64_t row_bytes = bytes_of(from) / config.vocab;
+  const auto copy = [&](int64_t target, int64_t source, int64_t rows) {
+    copy_bytes(to.as<char>() + target * row_bytes, device, from.as<char>() + source * row_bytes,
+               device, static_cast<size_t>(rows * row_bytes));
+  };
+  copy(1, 0, config.vocab - 1);
+  for (int64_t first = 0; first < config.vocab; first += kCycle) {
+    copy(first, std::min(first + kCycle, config.vocab) - 1, 1);
+  }
+  synchronize(device);
 }
 
 EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes) {
@@ -176,6 +212,7 @@ EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t 
   const int64_t context = shape.num_tokens() + 1;
   const int64_t pages = (context + options.page_size - 1) / options.page_size + 1;
   options.max_batch = shape.batch;
+  add_draft_rows(options);
   options.max_queue = std::max(options.max_queue, shape.batch);
   if (options.max_context == 0) options.max_context = context;
   if (options.kv_bytes == 0) {
@@ -198,6 +235,7 @@ E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num
     result.num_prefill_steps = pass.num_prefill_steps;
     if (i < num_warmup) continue;
     prefills.push_back(pass.prefill_seconds);
+    result.num_decoded += pass.num_decoded;
     result.step_seconds.insert(result.step_seconds.end(), pass.step_seconds.begin(),
                                pass.step_seconds.end());
     result.host_seconds.insert(result.host_seconds.end(), pass.host_seconds.begin(),

@@ -51,6 +51,9 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
               "Replay steps of generated tokens as CUDA graphs");
   more.choice("--ahead", options.ahead, {"auto", "on", "off"},
               "Launch a step before the results of the one before are read; auto: on a GPU");
+  more.choice("--speculate", options.speculate, {"off", "lookup"},
+              "Guess tokens from earlier text and verify several in a step; same output");
+  more.ranged("--draft-tokens", options.draft_tokens, 1, 63, "N", "Most tokens guessed at once");
   more.value("--step-timeout", options.step_timeout, "SECONDS",
              "Ends the process, with status 4, when a step takes longer; 0: never. 120 on a GPU "
              "and 0 on the CPU if absent");
@@ -108,6 +111,8 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.step_timeout_s = options.step_timeout;
   made.use_graphs = options.graphs == "on";
   if (options.ahead != "auto") made.runs_ahead = options.ahead == "on";
+  if (options.speculate == "lookup") made.speculation = Speculation::lookup;
+  made.max_draft_tokens = options.draft_tokens;
   if (options.device == "auto") {
     const engine::DeviceChoice choice = engine::choose_device(config, made);
     made.device = choice.device;
@@ -121,6 +126,12 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   // Every step reads all weights. A GPU needs more tokens per step than a CPU to be busy.
   if (!made.device.is_cpu()) made.max_step_tokens = 2048;
   return made;
+}
+
+void add_draft_rows(EngineOptions& options) {
+  if (options.speculation == Speculation::off) return;
+  options.max_batch *= 1 + options.max_draft_tokens;
+  options.max_step_tokens = std::max(options.max_step_tokens, options.max_batch);
 }
 
 fs::path bundled_model() {
@@ -216,6 +227,7 @@ constexpr std::array kRows = {
     Row{"logit_bias", "--logit-bias"},
     Row{"max_batch", "--batch"},
     Row{"max_context", "--context"},
+    Row{"max_draft_tokens", "--draft-tokens"},
     Row{"max_new_tokens", "--max-tokens"},
     Row{"min_new_tokens", "--min-tokens"},
     Row{"min_p", "--min-p"},

@@ -32,10 +32,12 @@ struct ModelOptions {
   std::optional<double> step_timeout;
   std::string graphs = "on";
   std::string ahead = "auto";
+  std::string speculate = "off";
+  int64_t draft_tokens = 15;
 };
 
 // --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
-// --step-timeout.
+// --graphs, --ahead, --speculate, --draft-tokens, --step-timeout.
 void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16
@@ -45,6 +47,8 @@ Device parse_device(const std::string& text);  // cpu, cuda, cuda:1
 // The engine's options for a model; also sets the number of threads of this process. Device "auto"
 // is the first GPU if it has all kernels that the model needs, else the CPU.
 EngineOptions engine_options(const ModelOptions& options, const model::ModelConfig& config);
+// Makes max_batch, so far the number of sequences, large enough for the drafts of each.
+void add_draft_rows(EngineOptions& options);
 // Sets the number of threads for CPU operations; 0 keeps it.
 void use_threads(int64_t threads);
 

@@ -88,6 +88,8 @@ std::string report_json(const Generation& made, const Request& request, const En
     json["outputs"] = std::move(all);
   }
   json["speeds"] = speeds_json(made.speeds);
+  json["drafts"] = {{"drafted_tokens", metrics.num_drafted_tokens},
+                    {"accepted_tokens", metrics.num_accepted_tokens}};
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
                     {"activation_bytes", metrics.activation_bytes},
@@ -109,6 +111,13 @@ std::string memory_note(const Engine& engine) {
   }
   return text +
          concat("; peak of the process on the host ", show_bytes(metrics.peak_host_bytes), "]\n");
+}
+
+// "[drafts: 93 of 105 tokens accepted]"; nothing if there were none.
+std::string draft_note(const EngineMetrics& metrics) {
+  if (metrics.num_drafted_tokens == 0) return {};
+  return concat("[drafts: ", metrics.num_accepted_tokens, " of ", metrics.num_drafted_tokens,
+                " tokens accepted]\n");
 }
 
 int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {
@@ -133,7 +142,7 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
     }
   }
   if (!options.is_json) write_note(concat("[", show(made.speeds), "]\n"));
-  if (options.is_verbose) write_note(memory_note(engine));
+  if (options.is_verbose) write_note(draft_note(engine.metrics()) + memory_note(engine));
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 
@@ -152,6 +161,7 @@ EngineOptions engine_options_of(const RunOptions& options, const Request& reques
   EngineOptions made = engine_options(options.model, config);
   made.max_batch = std::clamp(std::max(request.num_outputs, request.beam_width), 1,
                               std::max(engine::kMaxOutputs, engine::kMaxBeams));
+  add_draft_rows(made);
   return as_usage([&] {
     EngineOptions filled = engine::fill_options(made, config);
     engine::check_settings(request,

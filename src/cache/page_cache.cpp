@@ -127,6 +127,20 @@ bool PageCache::grow(PageList& list, int64_t num_tokens, std::vector<PageCopy>& 
   return true;
 }
 
+void PageCache::shrink(PageList& list, int64_t num_tokens) {
+  const int64_t least = std::max<int64_t>(1, list.num_indexed * options_.page_size);
+  if (num_tokens < least || num_tokens > list.num_tokens) {
+    fail(concat("PageCache: a list of ", list.num_tokens, " tokens, ", list.num_indexed,
+                " pages of them indexed, cannot shrink to ", num_tokens));
+  }
+  const auto num_pages = static_cast<size_t>(pages_for(num_tokens));
+  for (; list.pages.size() > num_pages; list.pages.pop_back()) {
+    const PageId page = list.pages.back();
+    pool_.release(page, index_.has(page) ? IfUnheld::keep_idle : IfUnheld::free);
+  }
+  list.num_tokens = num_tokens;
+}
+
 void PageCache::index_full_pages(PageList& list, std::span<const int32_t> tokens,
                                  std::string_view salt) {
   if (!options_.use_prefix_index || list.epoch != epoch_) return;

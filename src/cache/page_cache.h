@@ -83,8 +83,11 @@ class PageCache {
   int64_t num_available() const;
   // Makes room for `num_tokens` in total, so that every page to be written belongs to this list
   // alone. Appends the copies to make to `copies`. Returns false and changes nothing if there are
-  // too few pages. Lists do not shrink: with enough room already, nothing happens.
+  // too few pages. With enough room already, nothing happens.
   bool grow(PageList& list, int64_t num_tokens, std::vector<PageCopy>& copies);
+  // Gives up the tokens from `num_tokens` on, and the pages that held only them. Pages that have
+  // been indexed are kept: `num_tokens` must not cut into them.
+  void shrink(PageList& list, int64_t num_tokens);
 
   // Indexes the full pages of `list`. `tokens` are the sequence's from its start, as far as they
   // have been computed; the salt must be the same in every call. If other pages with the same

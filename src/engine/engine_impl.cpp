@@ -118,12 +118,14 @@ void EngineImpl::commit_step() {
 }
 
 // Whether the next step can be planned without the results of the one in progress.
-bool EngineImpl::may_run_ahead() const {
+bool EngineImpl::may_run_ahead() {
   if (!*options_.runs_ahead) return false;
   const auto& rows = rows_[static_cast<size_t>((num_launched_ - 1) % Runner::kDepth)];
-  return std::ranges::none_of(rows, [](const BatchRow& row) {
-    return row.num_draws > 1 || row.num_scores > 0 || row.sequence->beams.has_value();
+  const bool needs_results = std::ranges::any_of(rows, [](const BatchRow& row) {
+    return row.num_draws > 1 || row.num_scores > 0 || row.guess > 0 ||
+           row.sequence->beams.has_value();
   });
+  return !needs_results && !scheduler_.expects_drafts();
 }
 
 void EngineImpl::run_step() {

@@ -35,7 +35,7 @@ namespace tessera::engine {
 // the call before launched. The tokens that n draws reach n + 1 on the device; the host needs only
 // their number. A sequence that step n turns out to end has a row in n + 1 that nobody reads.
 // Steps that need a decision of the host in between (beams, the first tokens of siblings, scores of
-// a prompt) are waited for before the next is planned.
+// a prompt, guessed tokens) are waited for before the next is planned.
 class EngineImpl final : public Engine {
  public:
   // `options` have their defaults filled in.
@@ -63,7 +63,7 @@ class EngineImpl final : public Engine {
   void run_step();
   bool launch_step();
   void commit_step();
-  bool may_run_ahead() const;
+  bool may_run_ahead();
   void fail_step(std::string_view why, Failure failure);
   uint64_t draw_seed();
   std::vector<BatchRow>& rows_of(int64_t step) {

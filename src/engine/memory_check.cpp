@@ -94,6 +94,13 @@ std::string remedy(const EngineOptions& options) {
   return text + ", or free memory";
 }
 
+// Contexts that memory is taken for by default. A sequence with drafts takes up several rows.
+int64_t num_contexts(const EngineOptions& options) {
+  const bool has_drafts = options.speculation != Speculation::off;
+  const int64_t rows = has_drafts ? 1 + options.max_draft_tokens : 1;
+  return std::max<int64_t>(1, options.max_batch / rows);
+}
+
 }  // namespace
 
 int64_t num_kv_pages(const KvNeeds& needs) {
@@ -161,7 +168,7 @@ model::KvOptions choose_kv(const model::ModelConfig& config, const EngineOptions
   kv.num_pages = num_kv_pages({.page_bytes = model::kv_page_bytes(config, config.num_kv_heads, kv),
                                .page_size = options.page_size,
                                .max_context = options.max_context,
-                               .max_batch = options.max_batch,
+                               .max_batch = num_contexts(options),
                                .kv_bytes = options.kv_bytes,
                                .free_bytes = std::max<int64_t>(0, free_bytes - tail_bytes),
                                .default_percent = options.device.is_cpu() ? 25 : 80,

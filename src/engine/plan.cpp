@@ -186,25 +186,49 @@ int64_t pages_to_spare(std::span<const PlanEntry> running, std::span<const int64
   return spare;
 }
 
-std::vector<PlannedChunk> admit(std::span<const PlanEntry> waiting, int64_t num_rows,
-                                int64_t spare_pages, Budget budget, const PlanLimits& limits) {
+// What a step has left to give.
+struct Spare {
+  Budget budget;
+  int64_t pages = 0;
+  int64_t rows = 0;  // of the batch
+};
+
+std::vector<PlannedChunk> admit(std::span<const PlanEntry> waiting, Spare& spare,
+                                const PlanLimits& limits) {
   std::vector<PlannedChunk> admitted;
   for (const int64_t index : in_order(waiting)) {
     const PlanEntry& entry = waiting[static_cast<size_t>(index)];
-    const int64_t count = chunk_within(entry, entry.num_cached, budget);
-    if (num_rows + entry.num_rows > limits.max_batch || count == 0) break;
+    const int64_t count = chunk_within(entry, entry.num_cached, spare.budget);
+    if (entry.num_rows > spare.rows || count == 0) break;
     const int64_t pages = entry.num_idle_cached_pages +
                           num_pages_of(entry.num_known, limits.page_size) -
                           entry.num_cached / limits.page_size;
     // One more page for the first decode of each row, unless the entry has the pool to itself.
-    const int64_t margin = num_rows == 0 ? 0 : entry.num_rows;
-    if (pages + margin > spare_pages) break;
-    admitted.push_back({index, count});
-    num_rows += entry.num_rows;
-    spare_pages -= pages;
-    budget.spend(count, num_logits_of(entry, entry.num_cached, count));
+    const int64_t margin = spare.rows == limits.max_batch ? 0 : entry.num_rows;
+    if (pages + margin > spare.pages) break;
+    admitted.push_back({.entry = index, .num_tokens = count});
+    spare.rows -= entry.num_rows;
+    spare.pages -= pages;
+    spare.budget.spend(count, num_logits_of(entry, entry.num_cached, count));
   }
   return admitted;
+}
+
+void add_drafts(std::span<const PlanEntry> running, Spare spare, int64_t page_size,
+                std::vector<PlannedChunk>& chunks) {
+  for (PlannedChunk& chunk : chunks) {
+    const PlanEntry& entry = running[static_cast<size_t>(chunk.entry)];
+    if (entry.num_draft == 0) continue;
+    const int64_t end = entry.num_computed + chunk.num_tokens;
+    const int64_t num_pages = num_pages_of(end, page_size);
+    const int64_t room = (num_pages + std::max<int64_t>(0, spare.pages)) * page_size - end;
+    const int64_t count = std::max<int64_t>(
+        0, std::min({entry.num_draft, room, spare.budget.tokens, spare.budget.logits, spare.rows}));
+    chunk.num_draft = count;
+    spare.budget.spend(count, count);
+    spare.rows -= count;
+    spare.pages -= num_pages_of(end + count, page_size) - num_pages;
+  }
 }
 
 std::vector<PlannedChunk> in_service_order(std::span<const PlanEntry> running,
@@ -215,7 +239,7 @@ std::vector<PlannedChunk> in_service_order(std::span<const PlanEntry> running,
     for (const int64_t index : order) {
       const int64_t count = tokens[static_cast<size_t>(index)];
       if (count > 0 && is_one_step(running[static_cast<size_t>(index)]) == one_step) {
-        chunks.push_back({index, count});
+        chunks.push_back({.entry = index, .num_tokens = count});
       }
     }
   }
@@ -239,11 +263,13 @@ Plan plan(std::span<const PlanEntry> running, std::span<const PlanEntry> waiting
   Plan result;
   if (wanted_pages > limits.num_available_pages) {
     result.preempt = Shortage(running, limits).resolve(order, tokens);
-  } else {
-    result.admit =
-        admit(waiting, num_rows, pages_to_spare(running, tokens, limits), budget, limits);
+    result.running = in_service_order(running, order, tokens);
+    return result;
   }
+  Spare spare{budget, pages_to_spare(running, tokens, limits), limits.max_batch - num_rows};
+  result.admit = admit(waiting, spare, limits);
   result.running = in_service_order(running, order, tokens);
+  add_drafts(running, spare, limits.page_size, result.running);
   return result;
 }
 

@@ -26,6 +26,7 @@ struct PlanEntry {
   int32_t num_beams = 0;                // > 0: beams that step together, one token each
   int64_t num_beam_pages = 0;           // pages the beams' next step takes, copies included
   int32_t num_rows = 1;                 // batch rows it may need later: its siblings or beams
+  int64_t num_draft = 0;                // running only: guesses to verify with its one token
   int32_t priority = 0;
   uint64_t arrival = 0;  // order of arrival; no two are equal
 };
@@ -41,6 +42,7 @@ struct PlanLimits {
 struct PlannedChunk {
   int64_t entry = 0;       // index into running, or into waiting
   int64_t num_tokens = 0;  // to compute this step; for beams, one each
+  int64_t num_draft = 0;   // guesses to verify, each a batch row of one token
 };
 
 struct Plan {
@@ -60,6 +62,8 @@ struct Plan {
 // Admission Strictly in order, and never in a step that preempted or that left a running sequence
 //           without a page. All known tokens of a newcomer must fit beside what running prompts
 //           still need, so that nothing is admitted only to be preempted.
+// Drafts    Get what is left of tokens, logits, rows and pages when all else has been given out, in
+//           order. Nothing is preempted or left waiting for them.
 // Progress  The first sequence in order always computes something, provided that one context fits
 //           into the pool and its beams into the limits. So every sequence finishes.
 Plan plan(std::span<const PlanEntry> running, std::span<const PlanEntry> waiting,

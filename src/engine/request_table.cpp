@@ -88,7 +88,7 @@ SequenceOutput& RequestTable::add_output(ActiveRequest& request, int32_t index) 
   return output;
 }
 
-void RequestTable::commit_token(Sequence& sequence, OutputToken token) {
+void RequestTable::commit_token(Sequence& sequence, OutputToken token, SequenceOutput& output) {
   ActiveRequest& active = *sequence.request;
   const int32_t id = token.token;
   sequence.tokens.push_back(id);
@@ -97,7 +97,6 @@ void RequestTable::commit_token(Sequence& sequence, OutputToken token) {
   FinishReason finish = FinishReason::none;
   if (active.num_generated(sequence) >= active.max_new_tokens) finish = FinishReason::length;
   if (std::ranges::binary_search(active.stop_tokens, id)) finish = FinishReason::stop;
-  SequenceOutput& output = add_output(active, sequence.index);
   output.tokens.push_back(std::move(token));
   output.finish = commit_text(sequence, id, finish, output.text);
   if (output.finish == FinishReason::none) return;
@@ -132,13 +131,46 @@ void RequestTable::commit_row(const BatchRow& row, RowResult& result) {
   if (sequence.beams) return commit_beams(sequence, {&result, 1});
 
   if (!was_preempted) --sequence.num_drawing;
-  if (sequence.num_rows == 1) return commit_token(sequence, std::move(result.tokens.front()));
+  if (sequence.num_rows == 1) {
+    return commit_token(sequence, std::move(result.tokens.front()),
+                        add_output(active, sequence.index));
+  }
   fork_siblings(sequence);
   // A sequence that ends leaves active.sequences, so walk over a copy.
   std::vector<Sequence*> siblings;
   for (const auto& sibling : active.sequences) siblings.push_back(sibling.get());
   for (size_t i = 0; i < siblings.size(); ++i) {
-    commit_token(*siblings[i], std::move(result.tokens[i]));
+    commit_token(*siblings[i], std::move(result.tokens[i]), add_output(active, siblings[i]->index));
+  }
+}
+
+// Row 0 is the last known token's, as in any step. A guess was computed from the right tokens if
+// all guesses before it were right, that is, if they are what the rows before them have drawn; its
+// own draw is then what a step of its own would have drawn, an error included.
+void RequestTable::commit_draft(std::span<const BatchRow> rows, std::span<RowResult> results) {
+  Sequence& sequence = *rows.front().sequence;
+  ActiveRequest& active = *sequence.request;
+  const auto num_drafted = rows.size() - 1;
+  size_t num_right = 0;
+  while (num_right < num_drafted && results[num_right].error.empty() &&
+         results[num_right].tokens.front().token == sequence.draft[num_right]) {
+    ++num_right;
+  }
+  --sequence.num_drawing;
+  scheduler_.take_back(sequence, rows[num_right].start + 1);
+  sequence.drafter->learn(static_cast<int64_t>(num_drafted), static_cast<int64_t>(num_right));
+  num_drafted_tokens_ += static_cast<int64_t>(num_drafted);
+
+  if (!results[0].error.empty()) {
+    return end_request(active, FinishReason::error, results[0].error);
+  }
+  SequenceOutput& output = add_output(active, sequence.index);
+  for (size_t i = 0; i <= num_right && !sequence.has_ended; ++i) {
+    if (!results[i].error.empty()) {
+      return end_request(active, FinishReason::error, results[i].error);
+    }
+    num_accepted_tokens_ += i > 0 ? 1 : 0;
+    commit_token(sequence, std::move(results[i].tokens.front()), output);
   }
 }
 
@@ -203,14 +235,16 @@ void RequestTable::report_beam(const FinishedBeam& finished, SequenceOutput& out
 void RequestTable::commit(std::span<const BatchRow> rows, std::span<RowResult> results) {
   for (size_t i = 0; i < rows.size();) {
     Sequence& sequence = *rows[i].sequence;
-    size_t end = i + 1;  // the beams of one search are neighbours
-    while (rows[i].beam >= 0 && end < rows.size() && rows[end].sequence == &sequence) ++end;
+    size_t end = i + 1;  // beams of one search are neighbours, and so are guesses
+    while (end < rows.size() && rows[end].sequence == &sequence) ++end;
     const std::span<RowResult> own = results.subspan(i, end - i);
     const auto broken =
         std::ranges::find_if(own, [](const RowResult& result) { return !result.error.empty(); });
     if (sequence.has_ended) {
       // By a stop found after this step was launched, or by a sibling's error in this loop.
       num_wasted_rows_ += std::ssize(own);
+    } else if (rows[end - 1].guess > 0) {
+      commit_draft(rows.subspan(i, end - i), own);
     } else if (broken != own.end()) {
       end_request(*sequence.request, FinishReason::error, broken->error);
     } else if (rows[i].beam >= 0) {
@@ -283,6 +317,8 @@ void RequestTable::add_metrics(EngineMetrics& metrics) const {
   metrics.num_finished = num_finished_;
   metrics.num_wasted_rows = num_wasted_rows_;
   metrics.num_cancelled = num_cancelled_;
+  metrics.num_drafted_tokens = num_drafted_tokens_;
+  metrics.num_accepted_tokens = num_accepted_tokens_;
   metrics.num_prompt_tokens = num_prompt_tokens_;
   metrics.num_replayed_tokens = num_replayed_tokens_;
   metrics.num_generated_tokens = num_generated_tokens_;

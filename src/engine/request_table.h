@@ -48,7 +48,8 @@ class RequestTable {
   SequenceOutput& add_output(ActiveRequest& request, int32_t index);
   void commit_row(const BatchRow& row, RowResult& result);
   void fork_siblings(Sequence& first);
-  void commit_token(Sequence& sequence, OutputToken token);
+  void commit_token(Sequence& sequence, OutputToken token, SequenceOutput& output);
+  void commit_draft(std::span<const BatchRow> rows, std::span<RowResult> results);
   void commit_beams(Sequence& sequence, std::span<RowResult> results);
   void move_beam_pages(BeamGroup& beams, std::span<const int32_t> parents);
   void finish_beams(ActiveRequest& request);
@@ -70,6 +71,7 @@ class RequestTable {
   };
   Ended ended_, ended_before_;
   int64_t num_finished_ = 0, num_cancelled_ = 0, num_wasted_rows_ = 0;
+  int64_t num_drafted_tokens_ = 0, num_accepted_tokens_ = 0;
   int64_t num_prompt_tokens_ = 0, num_replayed_tokens_ = 0, num_generated_tokens_ = 0;
 };
 

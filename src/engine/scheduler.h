@@ -16,8 +16,8 @@
 namespace tessera::engine {
 
 // Owns the queues and every page number; the memory behind the numbers is the Runner's. A step asks
-// it twice: plan() decides without changing anything, assemble() carries the plan out. One step may
-// be in progress meanwhile: its tokens are not known yet, but how many there will be is.
+// it twice: plan() decides without changing any queue or page, assemble() carries the plan out. One
+// step may be in progress meanwhile: its tokens are not known yet, but how many there will be is.
 class Scheduler {
  public:
   // `options` have their defaults filled in.
@@ -31,6 +31,9 @@ class Scheduler {
 
   // What the next step should compute: the sequences as plan entries, given to engine::plan.
   Plan plan();
+  // Whether some sequence will probably have a draft once its token has been drawn. Planning that
+  // step must wait for the token.
+  bool expects_drafts();
   // Preempts, admits and takes pages as planned. Fills `step` for the runner, except for what it
   // samples, and `rows` with what each row of its batch is. From here on the sequences count as
   // computed that far, so that the next step can be planned before this one has ended. False if the
@@ -42,6 +45,8 @@ class Scheduler {
   // tail changes with every token, so its copy is due at once: see take_tail_copies.
   cache::PageList fork(const cache::PageList& list);
   void release(cache::PageList& list) { cache_.release(list); }
+  // Gives up what was computed from this position on: guesses that were wrong.
+  void take_back(Sequence& sequence, int64_t num_computed);
   // Offers the computed part of the prompt to the prefix cache.
   void index_prompt(Sequence& sequence, int64_t num_computed);
   // The tail copies that forks have made necessary; to be run before the next step.
@@ -55,6 +60,7 @@ class Scheduler {
 
  private:
   PlanEntry entry_of(Sequence& sequence) const;
+  int64_t propose(Sequence& sequence) const;
   void describe_beams(Sequence& sequence, PlanEntry& entry) const;
   bool may_read_cache(const Sequence& sequence) const;
   void release_pages(Sequence& sequence);

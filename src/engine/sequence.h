@@ -12,6 +12,7 @@
 #include "cache/page_cache.h"
 #include "engine/beam_search.h"
 #include "engine/count_slots.h"
+#include "engine/drafter.h"
 #include "tessera/engine/request.h"
 #include "text/text_stream.h"
 
@@ -42,6 +43,8 @@ struct Sequence {
   bool has_ended = false;                // a step in progress may still have a row of it
   int32_t num_starts = 0;                // how often it was queued: once, and at each preemption
   std::optional<BeamGroup> beams;        // beam search only; `tokens` is then the prompt alone
+  std::unique_ptr<Drafter> drafter;      // once it may have drafts
+  std::vector<int32_t> draft;            // guesses at the tokens that follow, for the next step
   CountSlot seen;                        // its list of tokens seen, if the request has penalties
   std::optional<text::TextStream> text;  // empty if the model has no tokenizer
 
@@ -80,13 +83,26 @@ struct ActiveRequest {
   }
 };
 
-// One row of a step's batch: a chunk of a sequence, or the one token of a beam.
+// The first position whose logits are needed: the last known token's, or the next one whose prompt
+// logprob is still missing.
+inline int64_t first_logit_of(const Sequence& sequence) {
+  const ActiveRequest& active = *sequence.request;
+  const auto num_logprobs = std::ssize(active.prompt_logprobs);
+  const bool wants_more =
+      active.request.wants_prompt_logprobs && num_logprobs < active.num_prompt() - 1;
+  return wants_more ? num_logprobs : sequence.num_known() - 1;
+}
+
+// One row of a step's batch: a chunk of a sequence, the one token of a beam, or a guessed token.
+// Guesses follow the row of the token they continue, and each is computed as if those before it
+// were right.
 struct BatchRow {
   // Whether the row is one generated token; all other rows are chunks of a prompt.
   bool is_decode() const { return beam >= 0 || start >= sequence->request->num_prompt(); }
 
   Sequence* sequence = nullptr;
   int32_t beam = -1;  // -1: not a beam
+  int32_t guess = 0;  // n: the n-th token of the sequence's draft
   int64_t start = 0;  // position of its first token in this step
   int64_t num_tokens = 0;
   bool completes = false;    // it ends with the last known token, so that a new one can be drawn

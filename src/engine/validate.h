@@ -19,6 +19,7 @@ inline constexpr int64_t kMaxStopTokens = 256;
 inline constexpr int32_t kMaxOutputs = 64;
 inline constexpr int32_t kMaxBeams = 32;
 inline constexpr int32_t kMaxLogprobs = 20;
+inline constexpr int64_t kMaxDraftTokens = 63;
 
 // Refuses values out of range. Needs no model.
 void check_options(const EngineOptions& options);

@@ -11,6 +11,8 @@
 #include "apps/options.h"
 #include "apps/run_options.h"
 #include "apps/score.h"
+#include "engine/make_engine.h"
+#include "engine/validate.h"
 #include "tests/apps/scoped_env.h"
 #include "tests/core/message_of.h"
 
@@ -54,6 +56,32 @@ TEST(FindModel, RefusesWhatIsNoModelWithWhatToDo) {
             std::string::npos);
   const ScopedEnv set("TESSERA_MODEL", "/no/such");
   EXPECT_NE(message_of([] { find_model(""); }).find("TESSERA_MODEL"), std::string::npos);
+}
+
+TEST(MakeRepeating, AnswersInACycleWithOrWithoutAHeadOfItsOwn) {
+  for (const bool is_tied : {false, true}) {
+    model::ModelConfig config = model::load_config(kModel);
+    config.num_layers = 2;
+    config.has_tied_embeddings = is_tied;
+    auto model = model::make_random_model(config, {.dtype = DType::f32}, /*seed=*/3);
+    make_repeating(*model);
+    EngineOptions options;
+    options.dtype = DType::f32;
+    options.max_context = 64;
+    const auto engine =
+        engine::make_engine(std::move(model), std::nullopt, engine::fill_options(options, config));
+    Request request;
+    request.prompt = {46};
+    request.max_new_tokens = 20;
+    request.sampling.temperature = 0.0f;
+    request.ignores_eos = true;
+    const std::vector<SequenceOutput> outputs = run_to_end(*engine, request);
+    ASSERT_EQ(outputs.front().tokens.size(), 20u) << outputs.front().error;
+    for (int32_t i = 0; i < 20; ++i) {
+      EXPECT_EQ(outputs.front().tokens[static_cast<size_t>(i)].token,
+                is_tied ? 46 : 32 + (14 + i + 1) % 16);
+    }
+  }
 }
 
 TEST(ModelOptions, LimitAStepWhereTheyAreAskedTo) {

@@ -42,6 +42,26 @@ void check_all(const PageCache& cache, std::initializer_list<const PageList*> li
   cache.check(std::vector<const PageList*>(lists));
 }
 
+TEST(PageCache, ShrinksToThePagesThatStillHoldTokens) {
+  PageCache cache = make_cache(6);
+  PageList list = run(cache, counting(9));  // two pages indexed
+  std::vector<PageCopy> copies;
+  ASSERT_TRUE(cache.grow(list, 18, copies));
+  EXPECT_EQ(cache.num_available(), 1);
+  cache.shrink(list, 13);
+  EXPECT_EQ(list.pages.size(), 4u);
+  cache.shrink(list, 12);
+  EXPECT_EQ(list.pages.size(), 3u);
+  EXPECT_EQ(cache.num_available(), 3);
+  check_all(cache, {&list});
+  EXPECT_EQ(message_of([&] { cache.shrink(list, 7); }),
+            "PageCache: a list of 12 tokens, 2 pages of them indexed, cannot shrink to 7");
+  ASSERT_TRUE(cache.grow(list, 20, copies));
+  EXPECT_TRUE(copies.empty());
+  cache.release(list);
+  check_all(cache, {});
+}
+
 TEST(PageCache, GrowsByWholePages) {
   PageCache cache = make_cache(4);
   PageList list;

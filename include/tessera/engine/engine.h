@@ -32,14 +32,21 @@ struct LoadPhase {
   std::string note = {};
 };
 
+// How the engine guesses tokens that sequences may go on with, to compute several in one step.
+enum class Speculation : uint8_t {
+  off,
+  lookup,  // as a sequence went on where its last tokens came up before, in its prompt or output
+};
+
 struct EngineOptions {
   Device device = {};
   DType dtype = DType::bf16;                   // of weights and activations
   WeightFormat weights = WeightFormat::plain;  // of linear layers
   bool check_weights = false;                  // refuse NaN and infinity when loading
   int64_t max_context = 0;  // tokens of one sequence; 0: what the model was made for
-  int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, but
-                            // at most 25 % of free host memory, or 80 % of a GPU's
+  int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, or
+                            // with drafts for as many as fill it, but at most 25 % of free host
+                            // memory, or 80 % of a GPU's
   KvFormat kv_type = KvFormat::plain;  // how keys and values are stored
   int64_t page_size = 16;              // tokens; a multiple of 32 for KvFormat::int4
   int64_t max_batch = 64;              // sequences in one step
@@ -53,6 +60,11 @@ struct EngineOptions {
   // for the host. A sequence that turns out to have ended costs one row of one step. Not set: on a
   // GPU. Results are the same either way.
   std::optional<bool> runs_ahead = {};
+  // Guessed tokens are verified as rows of the batch, with what max_batch, max_step_tokens,
+  // max_step_logits and the pages leave free. Results are the same with and without. Beam searches,
+  // requests with penalties and KvFormat::int4 do without.
+  Speculation speculation = Speculation::off;
+  int64_t max_draft_tokens = 15;  // guessed at once for a sequence
   // Seconds a step may take before it counts as hung. The process then reports where it hung and
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
@@ -87,9 +99,11 @@ struct EngineMetrics {
   double kv_share_of_contiguous = 0;  // rows in held pages / (max_context * running sequences)
   int64_t weight_bytes = 0;
   int64_t activation_bytes = 0;
-  int64_t num_graphs = 0;       // kept now
-  int64_t num_replays = 0;      // steps run as a graph
-  int64_t num_wasted_rows = 0;  // computed for sequences that had ended
+  int64_t num_graphs = 0;           // kept now
+  int64_t num_replays = 0;          // steps run as a graph
+  int64_t num_wasted_rows = 0;      // computed for sequences that had ended
+  int64_t num_drafted_tokens = 0;   // guessed and verified
+  int64_t num_accepted_tokens = 0;  // of them, those that were right and are part of an output
   // Of the process, by tessera::allocate on the engine's device: now, and the most at once
   // (tessera/core/memory_use.h).
   int64_t device_bytes = 0;

@@ -23,6 +23,28 @@ EngineOptions f32_options() {
   return options;
 }
 
+TEST(BundledModel, RepeatsATextInFarFewerStepsWithLookup) {
+  std::vector<int32_t> tokens[2];
+  int64_t num_steps[2] = {};
+  for (const bool has_drafts : {false, true}) {
+    EngineOptions options = f32_options();
+    options.max_batch = 16;
+    if (has_drafts) options.speculation = Speculation::lookup;
+    const std::unique_ptr<Engine> engine = Engine::load(kFolder, options);
+    Request request;
+    request.prompt = engine->tokenizer()->encode(
+        "The cat sat on the mat. The cat sat on the mat. The cat sat on the mat.");
+    request.sampling.temperature = 0.0f;
+    request.max_new_tokens = 200;
+    request.ignores_eos = true;
+    const std::vector<SequenceOutput> outputs = run_to_end(*engine, request);
+    tokens[has_drafts] = ids_of(outputs.front().tokens);
+    num_steps[has_drafts] = engine->metrics().num_steps;
+  }
+  EXPECT_EQ(tokens[1], tokens[0]);
+  EXPECT_LT(num_steps[1] * 2, num_steps[0]);
+}
+
 TEST(BundledModel, GivesItsGreedyTokensForAllPromptsAtOnce) {
   std::ifstream file(kFolder + "/oracle.json");
   const nlohmann::json oracle = nlohmann::json::parse(file);

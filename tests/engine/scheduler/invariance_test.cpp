@@ -24,6 +24,12 @@ TEST_P(InvarianceOf, ARequestIsAnsweredAlikeInAnyScheduleWithAnyMemory) {
   EXPECT_GT(counts.num_replayed_tokens, 100);
   EXPECT_GT(counts.num_cached_tokens, has_large_pages ? 100 : 1000);
   EXPECT_GT(counts.num_steps, 1000);
+  if (GetParam() == KvFormat::int4) {
+    EXPECT_EQ(counts.num_drafted_tokens, 0) << "tails cannot go back";
+  } else {
+    EXPECT_GT(counts.num_accepted_tokens, 50);
+    EXPECT_GT(counts.num_drafted_tokens, counts.num_accepted_tokens + 50);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(KvTypes, InvarianceOf, ::testing::ValuesIn(kAllKvFormats),

@@ -64,6 +64,12 @@ std::vector<Request> make_requests(int count, uint64_t seed, int64_t num_common)
     if (dice(0, 4) == 0) request.num_outputs = static_cast<int32_t>(dice(2, 3));
     if (dice(0, 5) == 0) request.wants_prompt_logprobs = true;
     if (dice(0, 3) == 0) request.num_logprobs = 0;
+    if (dice(0, 3) == 0) {  // repeats itself
+      const size_t num_prompt = request.prompt.size();
+      for (size_t j = 0; j < std::min<size_t>(num_prompt, 8); ++j) {
+        request.prompt.push_back(request.prompt[j]);
+      }
+    }
     if (dice(0, 5) == 0) request.stop_tokens = {static_cast<int32_t>(dice(0, kTinyVocab - 1))};
     if (dice(0, 7) == 0) {
       request.beam_width = static_cast<int32_t>(dice(1, 3));
@@ -120,6 +126,8 @@ EngineOptions random_options(Dice& dice, const ScheduleCase& schedules) {
   options.use_prefix_cache = dice(0, 1) == 0;
   options.use_graphs = dice(0, 3) > 0;
   options.runs_ahead = dice(0, 3) > 0;
+  options.speculation = dice(0, 3) > 0 ? Speculation::lookup : Speculation::off;
+  options.max_draft_tokens = dice(0, 1) == 0 ? 15 : dice(1, 4);
   int64_t num_tokens = dice(0, 3) == 0 ? 8 * context : context + dice(0, context);
   num_tokens = std::max(num_tokens, 4 * options.page_size);  // for the beams
   const int64_t page_bytes = model::kv_page_bytes(
@@ -142,7 +150,8 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
                  << "seed " << seed << ": page_size " << options.page_size << ", tokens "
                  << options.max_step_tokens << ", batch " << options.max_batch << ", cache "
                  << options.use_prefix_cache << ", kv " << options.kv_bytes << ", graphs "
-                 << options.use_graphs << ", ahead " << *options.runs_ahead);
+                 << options.use_graphs << ", ahead " << *options.runs_ahead << ", drafts "
+                 << (options.speculation == Speculation::off ? 0 : options.max_draft_tokens));
     const auto engine = tiny_engine(options);
     const int64_t num_pages = engine->metrics().num_pages;
     std::vector<RequestId> ids(requests.size());
@@ -170,6 +179,8 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
     counts.num_steps += metrics.num_steps;
     counts.num_replays += metrics.num_replays;
     counts.num_wasted_rows += metrics.num_wasted_rows;
+    counts.num_drafted_tokens += metrics.num_drafted_tokens;
+    counts.num_accepted_tokens += metrics.num_accepted_tokens;
     if (::testing::Test::HasFailure()) break;
   }
   return counts;

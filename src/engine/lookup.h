@@ -1,0 +1,37 @@
+// Prompt lookup: a sequence is expected to go on as it did the last time it came by here.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/proposer.h"
+
+namespace tessera::engine {
+
+// Looks for the last tokens of the sequence, 4 of them or else 3 or 2, earlier in the sequence and
+// proposes what followed there. The most recent place is taken. If the sequence ends before the
+// proposal does, the proposal goes on with its own beginning, as a short cycle would.
+//
+// Each token costs three entries of a hash table: where its n-gram was last seen. An entry that is
+// overwritten by another n-gram is lost, which makes a guess shorter and never a wrong one.
+class PromptLookup final : public Proposer {
+ public:
+  int64_t follow(std::span<const int32_t> tokens) override;
+  void propose(int64_t most, std::vector<int32_t>& draft) const override;
+
+ private:
+  static constexpr int64_t kShortest = 2;
+  static constexpr int64_t kLongest = 4;
+
+  size_t slot_of(int64_t end, int64_t count) const;
+  int64_t find(int64_t end) const;
+  void add(int64_t end);
+  void make_room(int64_t num_tokens);
+
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> ends_;  // a power of two of them: where an n-gram ended; 0: empty
+};
+
+}  // namespace tessera::engine
