@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -122,6 +123,12 @@ TEST_P(TypesOnGpu, ScoreATextAsTheCpuDoes) {
   RecordProperty("difference", std::to_string(mean_of(got) - mean_of(want)));
 }
 
+// TESSERA_SCHEDULES=72 makes it a thousand over all types.
+uint64_t num_schedules() {
+  const char* wanted = std::getenv("TESSERA_SCHEDULES");
+  return wanted == nullptr ? 8 : std::strtoull(wanted, nullptr, 10);
+}
+
 TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
   const auto [dtype, kv_type] = GetParam();
   const ScheduleCounts counts =
@@ -129,7 +136,7 @@ TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
                                     .dtype = dtype,
                                     .device = cuda_device(),
                                     .page_sizes = {kv_type == KvFormat::int4 ? 32 : 16},
-                                    .num_schedules = 8});
+                                    .num_schedules = num_schedules()});
   EXPECT_GT(counts.num_preemptions, 0);
   EXPECT_GT(counts.num_replayed_tokens, 0);
   EXPECT_GT(counts.num_replays, 0);
