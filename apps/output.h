@@ -62,7 +62,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(int64_t done, int64_t total, std::string_view note = {});
-  // For bytes: with how many there are, and how fast they come. 0 bytes start the clock.
+  // The same for bytes, with the rate and the time left. Call it with 0 bytes when reading begins.
   void show_bytes(int64_t done, int64_t total);
   void erase();  // until the next show
 

@@ -1,4 +1,5 @@
-# The cases of compare_attention.py: input sets, our call, the peers' calls, and float64.
+# The cases of compare_attention.py: how inputs are made, how Tessera and its peers are called, and
+# the reference in float64.
 # SPDX-License-Identifier: MIT
 """Sizes and options are those of bench/problems/attention.cpp."""
 

@@ -50,7 +50,7 @@ struct Trace {
 // first event. Work that overlaps on one stream gets several tracks, as a track's events must nest.
 std::string trace_json(const Trace& trace, std::string_view device);
 
-// Disjoint intervals in order: the union of those that were added.
+// A set of times: disjoint intervals in order. Intervals that touch or overlap are merged.
 class Intervals {
  public:
   void add(int64_t begin, int64_t end);

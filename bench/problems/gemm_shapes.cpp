@@ -90,8 +90,8 @@ std::vector<Shape> epilogue_shapes() {
   return shapes;
 }
 
-// A value of a that is not finite shows in its row of out, or as the code that the output type has
-// for it.
+// Problems with a NaN or an infinity in a. It must appear in the same row of out, or as the code
+// that the output type has for it.
 std::vector<Shape> special_shapes() {
   std::vector<Shape> shapes;
   for (const int64_t special : kSpecials) {

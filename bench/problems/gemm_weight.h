@@ -20,7 +20,7 @@ constexpr bool has_codes(RowKey key) { return key.weight != key.in; }
 // codes alike, with scales that give sums over k a variance near 1.
 void add_weight(Builder& b, RowKey key, int64_t n, int64_t k);
 
-// The weight out of placed views, the first of which is b; `next` is moved behind its last.
+// The weight, made of the views from index `next` on; `next` then points behind them.
 Weight weight_of(RowKey key, const Shape& shape, std::span<const TensorView> views, size_t& next);
 
 std::vector<Shape> quantized_test_shapes();

@@ -1,4 +1,4 @@
-// Prompt lookup: a sequence is expected to go on as it did the last time it came by here.
+// Prompt lookup: guesses that a sequence repeats what followed its latest tokens earlier on.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -38,7 +38,7 @@ class TensorPool {
  private:
   TensorView make_up(DType dtype, std::initializer_list<int64_t> shape);
   TensorView count(const TensorView& view);
-  // From what is reserved; null data if it does not fit.
+  // A tensor in the reserved memory; its data is null if it does not fit.
   TensorView take_reserved(DType dtype, std::initializer_list<int64_t> shape);
 
   Device device_;

@@ -17,7 +17,7 @@ int64_t list_capacity(const SamplerLimits& limits) {
   return std::min(limits.vocab, limits.context);
 }
 
-// Lays parts out one behind the other, each aligned to 256 bytes.
+// Places parts one after the other in memory, each aligned to 256 bytes.
 class Layout {
  public:
   explicit Layout(const TensorView& memory) : memory_(memory) {}
@@ -176,8 +176,8 @@ void TokenSampler::start_lists(const HostSampling& host, const Context& ctx) {
 
 void TokenSampler::begin(const HostSampling& host, int64_t num_draws, const Context& ctx) {
   check(host, num_draws, limits_);
-  expects(num_begun_ - num_read_ < kDepth, "TokenSampler: too many steps are under way");
   num_begun_ = num_finished_;  // a step that failed in between never ends
+  expects(num_begun_ - num_read_ < kDepth, "TokenSampler: too many steps are under way");
   Flight& flight = flights_[static_cast<size_t>(num_begun_ % kDepth)];
   const HostBuffer& to = flight.staging;
   stage(host, num_draws, settings_.seeds.in<uint64_t>(to), &DrawSettings::seed);

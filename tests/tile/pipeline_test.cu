@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) shared_ring_sm90_kernel(PipelinePara
     }
     ring.producer_drain(state);
   }
-  // A peer could still write to the shared memory of a block that has exited.
+  // No block may exit while its peer can still write to its shared memory.
   __syncthreads();
   tile::ptx::cluster_arrive();
   tile::ptx::cluster_wait();

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// What this process holds of a device by allocate(): now, and the most at once since the process
-// began or reset_peak_bytes was called. Any thread may ask.
+// Memory of a device that this process has allocated with allocate(): now, and the most at once
+// since the process began or reset_peak_bytes was called. Any thread may ask.
 struct AllocatedBytes {
   int64_t now = 0;
   int64_t peak = 0;

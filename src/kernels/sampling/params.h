@@ -9,8 +9,8 @@
 
 namespace tessera::kernels {
 
-// Plain data, copied by value into constant memory. Strides count elements. Settings have one
-// element per row; null: the default that SampleArgs states.
+// The kernel's parameters, passed by value. Strides are in elements. A setting has one element per
+// row; if it is null, every row has the default that SampleArgs states.
 struct SampleParams {
   float* logits;             // [num_rows, vocab]; edited during the call, restored at its end
   int32_t* tokens;           // [num_rows]

@@ -74,7 +74,7 @@ static_assert(std::is_trivially_copyable_v<W4Params>);
 
 using W4Ring = tile::Pipeline<kW4MaxStages>;
 
-// The tile a cluster works on. Tiles of the same rows of W follow each other.
+// The tile that a cluster computes. Consecutive tiles have the same rows of W.
 struct W4Place {
   int n_tile;
   int m_tile;
