@@ -5,12 +5,14 @@
 // activation (0: none, else 1 + the value of Activation), gated, residual (1: apart, 2: out
 // itself), gap and gap_out (elements between the rows of a and b, and of out and residual), offset
 // (before every operand), tf32 (its presence makes a problem for f32 alone), static_b; group (its
-// presence makes a problem for quantised weights alone) and zero_points.
+// presence makes a problem for quantised weights alone) and zero_points; a_scale (its presence
+// makes a problem for codes on both sides), b_scale and sums_in_float.
 #include "tessera/ops/gemm.h"
 
 #include <algorithm>
 
 #include "bench/problems/builder.h"
+#include "bench/problems/gemm_codes.h"
 #include "bench/problems/gemm_shapes.h"
 #include "bench/problems/gemm_weight.h"
 #include "bench/problems/makers.h"
@@ -62,13 +64,14 @@ float out_scale_of(const Options& o) { return o.is_normal ? 0.03f : o.is_gated ?
 // data: a and the sums have variance 1, so each of k additions has an error below 2^-23 of
 // kDeviations on either side; tf32 rounds both factors by up to 2^-10; no activation is steeper
 // than 1.13.
-Bound bound_of(RowKey key, const Options& o) {
+Bound bound_of(RowKey key, const Options& o, const Shape& shape) {
   // The sign of a zero is not compared: it depends on where a sum starts.
   if (!o.is_normal && !o.is_transcendental()) return {.absolute = 0x1p-100};
   const auto k = static_cast<double>(o.k);
   const double largest = o.is_normal ? kDeviations : 256;
   double sum_error = 0;
   if (o.is_normal) sum_error = (k * 0x1p-22 + (o.allows_tf32 ? 0x1p-9 : 0)) * largest;
+  if (o.is_normal && has_token_codes(key)) sum_error = codes_error(key, shape, largest);
   double error = sum_error, relative = 0;
   if (o.is_transcendental()) {
     error = 1.13 * sum_error + 2e-6;
@@ -137,7 +140,9 @@ GemmArgs args_of(RowKey key, const Shape& shape, const Options& o,
                  std::span<const TensorView> views) {
   GemmArgs args{.a = views[0], .b = views[1], .out = views.back()};
   size_t next = 1;
-  if (has_codes(key)) {
+  if (has_token_codes(key)) {
+    take_codes(key, shape, views, next, args);
+  } else if (has_codes(key)) {
     args.b = weight_of(key, shape, views, next);
   } else {
     ++next;
@@ -154,9 +159,10 @@ GemmArgs args_of(RowKey key, const Shape& shape, const Options& o,
 }
 
 Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
-  Builder b(shape, fill, seed,
-            {"m", "n", "k", "batch", "shared_b", "bias", "activation", "gated", "residual", "gap",
-             "gap_out", "offset", "tf32", "static_b", "special", "group", "zero_points"});
+  Builder b(shape, fill, seed, {"m",       "n",           "k",       "batch",    "shared_b",
+                                "bias",    "activation",  "gated",   "residual", "gap",
+                                "gap_out", "offset",      "tf32",    "static_b", "special",
+                                "group",   "zero_points", "a_scale", "b_scale",  "sums_in_float"});
   const Options o = options_of(b);
   const int64_t special = b.get("special");
   const auto add = [&](std::string_view name, Role role, DType dtype, int64_t cols, int64_t gap,
@@ -165,13 +171,16 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     operand.is_per_row = !o.has_batch;
     return operand;
   };
+  const DType values = value_type_of(key);
   Operand& a = add("a", Role::input, key.in, o.k, o.gap);
-  fill_values(a, o, b.random(), 2);
+  if (!has_token_codes(key)) fill_values(a, o, b.random(), 2);
   if (special != 0 && a.host.size_bytes() != 0) {
     const int64_t place = o.m / 2 * (o.k + o.gap) + o.k / 2;
     store(a.host.view(), a.offset + place, special_value(special));
   }
-  if (has_codes(key)) {
+  if (has_token_codes(key)) {
+    add_codes(b, key, o.m, o.n, o.k, a);
+  } else if (has_codes(key)) {
     add_weight(b, key, o.n, o.k);
   } else {
     const bool has_many_b = o.has_batch && !o.shares_b;
@@ -180,14 +189,14 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   }
   const Random bias_values = b.random(), residual_values = b.random();
   if (o.has_bias) {
-    Operand& bias = b.dense("bias", Role::input, key.in, {o.n});
+    Operand& bias = b.dense("bias", Role::input, values, {o.n});
     fill_vector(bias, [&](int64_t i) {
       return o.is_normal ? 0.5f * bias_values.normal(i)
                          : static_cast<float>(bias_values.integer(i, -kMostSmall, kMostSmall));
     });
   }
   if (o.residual == 1) {
-    fill_values(add("residual", Role::input, key.in, o.num_cols(), o.gap_out), o, residual_values,
+    fill_values(add("residual", Role::input, values, o.num_cols(), o.gap_out), o, residual_values,
                 kMostSmall);
   }
   if (stores_codes(key)) {
@@ -196,7 +205,7 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
   }
   const bool is_in_place = o.residual == 2;
   Operand& out = add("out", is_in_place ? Role::in_out : Role::output, key.out, o.num_cols(),
-                     o.gap_out, bound_of(key, o));
+                     o.gap_out, bound_of(key, o, shape));
   if (is_in_place) fill_values(out, o, residual_values, kMostSmall);
   const auto call = [=](std::span<const TensorView> views, const Context& ctx) {
     gemm(args_of(key, shape, o, views), ctx);
@@ -214,6 +223,14 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
 
 // Large weights occur in workloads, which run in bf16; those with an activation in f16 too.
 bool gemm_fits(RowKey key, const Shape& shape) {
+  if (has_token_codes(key) != (value_of(shape, "a_scale", -1) >= 0)) return false;
+  if (has_token_codes(key)) {
+    const bool has_blocks = value_of(shape, "a_scale") == 2 || value_of(shape, "b_scale") >= 2 ||
+                            value_of(shape, "sums_in_float") != 0;
+    if (key.in == DType::u8 && has_blocks) return false;
+    const bool is_large = value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24;
+    return !is_large || (key.out == DType::bf16 && key.in != DType::u8);
+  }
   if (has_codes(key) != (value_of(shape, "group", -1) >= 0)) return false;
   if (value_of(shape, "tf32", -1) >= 0) return key.in == DType::f32;
   if (value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24) {
@@ -236,10 +253,16 @@ ProblemMaker gemm_maker() {
       keys.push_back({in, out, DType::i4, Packing::fragments});
     }
   }
+  for (const DType in : {DType::e4m3, DType::i8}) {
+    for (const DType out : {DType::bf16, DType::f16, DType::f32, in}) keys.push_back({in, out, in});
+  }
+  for (const DType out : {DType::bf16, DType::f32}) keys.push_back({DType::u8, out, DType::i8});
   std::vector<Shape> shapes = gemm_test_shapes();
+  for (const Shape& shape : codes_test_shapes()) shapes.push_back(shape);
   for (const Shape& shape : quantized_test_shapes()) shapes.push_back(shape);
   std::vector<Workload> workloads = gemm_workloads();
   for (const Workload& workload : quantized_workloads()) workloads.push_back(workload);
+  for (const Workload& workload : codes_workloads()) workloads.push_back(workload);
   return {"gemm", &make_gemm, &gemm_fits, keys, shapes, workloads, "gemm"};
 }
 

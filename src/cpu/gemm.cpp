@@ -231,7 +231,8 @@ void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
 
 // Whether out is more than the rounded sum of products and bias.
 bool has_epilogue(const GemmArgs& args) {
-  return args.activation.has_value() || args.residual.has_value() || args.out_scale.has_value();
+  return args.activation.has_value() || args.residual.has_value() || args.out_scale.has_value() ||
+         args.a_scale.has_value();
 }
 
 // gated[i] = f(gate[i]) * up[i]; the row holds 8 values of gate, the same 8 of up, and so on.
@@ -292,6 +293,14 @@ void finish_rows(const GemmArgs& args, float* products) {
   });
 }
 
+// The scales and zero points of rows [begin, end) of a.
+void take_scales(const GemmArgs& args, int64_t begin, int64_t end, GemmArgs& part) {
+  if (args.a_scale->num_elements() > 1) part.a_scale = args.a_scale->slice(0, begin, end);
+  if (args.a_zero_point && args.a_zero_point->num_elements() > 1) {
+    part.a_zero_point = args.a_zero_point->slice(0, begin, end);
+  }
+}
+
 // The same with an epilogue: some rows of products at a time, which stay in the last-level cache.
 void multiply_and_finish(const GemmArgs& args, const Kernels& kernels) {
   const int64_t m = args.a.size(0), n = args.b.n();
@@ -302,8 +311,13 @@ void multiply_and_finish(const GemmArgs& args, const Kernels& kernels) {
     const int64_t end = std::min(m, row + rows_at_once);
     GemmArgs part = args;
     part.a = args.a.slice(0, row, end);
-    part.out = TensorView::contiguous(products, DType::f32, {end - row, n});
-    multiply_matrix(part, kernels);
+    if (args.a_scale) {
+      take_scales(args, row, end, part);
+      multiply_codes(part, products);
+    } else {
+      part.out = TensorView::contiguous(products, DType::f32, {end - row, n});
+      multiply_matrix(part, kernels);
+    }
     part.out = args.out.slice(0, row, end);
     if (args.residual) part.residual = args.residual->slice(0, row, end);
     finish_rows(part, products);

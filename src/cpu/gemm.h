@@ -14,6 +14,11 @@ namespace tessera::cpu {
 void gemm(const GemmArgs& args);
 void gemm(const GemmArgs& args, SimdLevel level);
 
+// Elements of k that share a scale of a, where a row of a has several.
+inline constexpr int64_t kTokenGroup = 128;
+// a . b^T + bias of two quantised operands as floats, [m, n]. Sums of integers are exact.
+void multiply_codes(const GemmArgs& args, float* products);
+
 // From Packing::rows to Packing::fragments, or back.
 void pack_weight(const Weight& from, const Weight& to);
 

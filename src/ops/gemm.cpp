@@ -36,8 +36,70 @@ void expect_matrices(const Named& tensor) {
   }
 }
 
+constexpr std::string_view kScaleOfA = "gemm: a_scale";
+constexpr int64_t kTokenGroup = 128;  // elements of k under one of several scales of a row of a
+
+// Codes of a, and the weight they can be multiplied with.
+void check_codes(const GemmArgs& args, const Named& a, const Named& b) {
+  const Named scale{kScaleOfA, *args.a_scale};
+  expect_tensor(scale, {DType::f32}, a);
+  expect_contiguous(scale);
+  expect_rank(a, 2);
+  const int64_t m = a.view.size(0), k = a.view.size(1);
+  const TensorView& s = scale.view;
+  const bool is_per_group = s.rank == 2;
+  const bool fits = is_per_group
+                        ? s.size(0) == m && k % kTokenGroup == 0 && s.size(1) == k / kTokenGroup
+                        : s.rank == 1 && (s.size(0) == 1 || s.size(0) == m);
+  if (!fits) {
+    fail(concat(kScaleOfA, " is ", to_string(s), "; for a of ", m, " rows of ", k,
+                " codes it must be [1], [", m, "], or, if k is a multiple of ", kTokenGroup, ", [",
+                m, ", k / ", kTokenGroup, "]"));
+  }
+  const DType wanted = a.view.dtype == DType::e4m3 ? DType::e4m3 : DType::i8;
+  if (b.view.dtype != wanted || !args.b.scale || args.b.zero_point || args.b.order) {
+    fail(concat("gemm: a is ", to_string(a.view), " with a_scale and b is ", to_string(b.view),
+                "; b must be codes of ", name(wanted),
+                " with scales, without zero points and in the order of a's columns"));
+  }
+  const ScaleLayout scales = scale_layout(args.b);
+  const int64_t other = is_per_group ? kTokenGroup : k;
+  if (k > 0 && scales.scales_per_row > 1 &&
+      std::max(scales.cols_per_scale, other) % std::min(scales.cols_per_scale, other) != 0) {
+    fail(concat("gemm: a has a scale for ", other, " elements of k and b for ",
+                scales.cols_per_scale, "; one must be a multiple of the other"));
+  }
+  if (args.a_zero_point.has_value() != (a.view.dtype == DType::u8)) {
+    fail(concat("gemm: a is ", to_string(a.view), args.a_zero_point ? " and a" : " and no",
+                " a_zero_point is given; codes of u8 need one, and no others have it"));
+  }
+  if (!args.a_zero_point) return;
+  const Named zero{"gemm: a_zero_point", *args.a_zero_point};
+  expect_tensor(zero, {DType::i32}, a);
+  expect_contiguous(zero);
+  if (is_per_group || scales.scales_per_row > 1 || zero.view.rank != 1 ||
+      (zero.view.size(0) != 1 && zero.view.size(0) != m)) {
+    fail(concat("gemm: a_zero_point is ", to_string(zero.view), " and a_scale ", to_string(s),
+                "; it must be [1] or [", m, "], and no scale may change along k"));
+  }
+  if (!args.b.row_sums) {
+    if (a.view.device.is_cpu()) return;
+    fail("gemm: a has zero points and b no row_sums; make them once with sum_weight_rows");
+  }
+  const Named sums{"gemm: row_sums of b", *args.b.row_sums};
+  expect_tensor(sums, {DType::f32}, a);
+  expect_one_each(sums, args.b.n(), "row of b");
+}
+
 void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
-  expect_tensor(a, kFloats);
+  constexpr DTypeSet kTokenCodes = {DType::i8, DType::u8, DType::e4m3};
+  if (!args.a_scale && kTokenCodes.has(a.view.dtype)) {
+    fail(concat("gemm: a is ", to_string(a.view), " and has no a_scale; codes need their scales"));
+  }
+  if (!args.a_scale && args.a_zero_point) {
+    fail("gemm: a_zero_point is given and a_scale is not; only codes have zero points");
+  }
+  expect_tensor(a, args.a_scale ? kTokenCodes : kFloats);
   expect_matrices(a);
   expect_tensor(b, kCodes.with(a.view.dtype), a);
   if (a.view.rank == 2) expect_rank(b, 2);
@@ -51,6 +113,7 @@ void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
                 "; b must have as many matrices as a, or be one [n, k] for all"));
   }
   expect_weight(args.b, b, kScaleOfB, kZeroPointOfB);
+  if (args.a_scale) check_codes(args, a, b);
   if (args.b.packing > Packing::fragments && a.view.device.is_cpu()) {
     fail(concat("gemm: b is packed as '", name(args.b.packing),
                 "'; on the cpu it must be in rows or fragments"));
@@ -110,26 +173,26 @@ void check_gemm(const GemmArgs& args) {
   const Named out{"gemm: out", args.out};
   check_factors(args, a, b);
   check_activation(args);
-  expect_tensor(out, {args.a.dtype, DType::f32, DType::e4m3, DType::i8}, a);
+  const DType values = value_type(args);
+  expect_tensor(out, {values, DType::f32, DType::e4m3, DType::i8}, a);
   check_shape_of_out(args, out);
   check_out_scale(args, a, out);
   expect_writable(out);
   expect_apart(out, a);
   expect_apart(out, b);
+  if (args.a_scale) expect_apart(out, {kScaleOfA, *args.a_scale});
   if (args.b.scale) expect_apart(out, {kScaleOfB, *args.b.scale});
   if (args.b.zero_point) expect_apart(out, {kZeroPointOfB, *args.b.zero_point});
   if (args.bias) {
     const Named bias{"gemm: bias", *args.bias};
-    expect_tensor(bias, kFloats, a);
-    expect_dtype_of(bias, a);
+    expect_tensor(bias, {values}, a);
     expect_rank(bias, 1);
     expect_one_each(bias, args.b.n(), "row of b");
     expect_apart(out, bias);
   }
   if (args.residual) {
     const Named residual{"gemm: residual", *args.residual};
-    expect_tensor(residual, kFloats, a);
-    expect_dtype_of(residual, a);
+    expect_tensor(residual, {values}, a);
     expect_shape_of(residual, out);
     expect_matrices(residual);
     expect_same_or_apart(out, residual);
@@ -158,6 +221,32 @@ std::string ops::served_row(const GemmArgs& args, const Context& ctx) {
 
 bool supports(const GemmArgs& args, const Context& ctx) {
   return is_supported(gemm_op(), args, args.a.device, ctx);
+}
+
+void sum_weight_rows(const SumWeightRowsArgs& args, const Context& ctx) {
+  const Named values{"sum_weight_rows: values", args.values};
+  const Named out{"sum_weight_rows: out", args.out};
+  expect_tensor(values, {DType::i8});
+  expect_rank(values, 2);
+  expect_tensor(out, {DType::f32}, values);
+  expect_rank(out, 1);
+  expect_one_each(out, args.values.size(0), "row of values");
+  expect_writable(out);
+  const int64_t k = args.values.size(1);
+  // A product with a row of ones: exact, and it runs where the weight is.
+  Tensor ones(DType::i8, {1, k}), one(DType::f32, {1});
+  std::fill_n(ones.view().as<int8_t>(), k, int8_t{1});
+  *one.view().as<float>() = 1.0f;
+  const Device device = args.values.device;
+  const Tensor row = ones.to(device), scale = one.to(device);
+  const TensorView out_row =
+      TensorView::contiguous(args.out.data, DType::f32, {1, args.values.size(0)}, device);
+  gemm({.a = row,
+        .b = Weight{.values = args.values, .scale = scale},
+        .out = out_row,
+        .a_scale = scale},
+       ctx);
+  synchronize(device, ctx.stream);
 }
 
 Packing preferred_packing(const GemmArgs& args, const Context& ctx) {

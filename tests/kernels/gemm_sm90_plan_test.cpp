@@ -16,7 +16,15 @@ namespace {
 constexpr int64_t kHopperBytes = 227 * 1024;
 constexpr int64_t kFewerBytes = 163 * 1024;  // as on sm_80: nothing may count on 227 KB
 
-bool is_compiled(Sm90Shape shape) {
+bool is_compiled(Sm90Shape shape, Sm90Operands operands = Sm90Operands::values) {
+  const auto is_in = [&](const auto& list) { return std::ranges::find(list, shape) != list.end(); };
+  switch (operands) {
+    case Sm90Operands::fp8: return is_in(shapes_of(Sm90TilesFp8{}));
+    case Sm90Operands::int8: return is_in(shapes_of(Sm90TilesInt8{}));
+    case Sm90Operands::unsigned_int8: return is_in(shapes_of(Sm90TilesUnsigned{}));
+    case Sm90Operands::promoted: return is_in(shapes_of(Sm90TilesPromoted{}));
+    case Sm90Operands::values: break;
+  }
   const auto one = shapes_of(Sm90Tiles1{});
   const auto two = shapes_of(Sm90Tiles2{});
   const auto split = shapes_of(Sm90TilesSplit{});
@@ -265,6 +273,23 @@ TEST(Sm90Plan, OfASmallProblemUsesNoCluster) {
         if (2 * (m * k + n * k + m * n) > 1 << 20) continue;
         EXPECT_FALSE(plan_sm90({.m = m, .n = n, .k = k}).shares_b) << m << " x " << n;
         EXPECT_FALSE(plan_sm90_split({.m = m, .n = n, .k = k})) << m << " x " << n;
+      }
+    }
+  }
+}
+
+TEST(GemmSm90Plan, OfCodesIsOneThatIsCompiled) {
+  for (const Sm90Operands operands : {Sm90Operands::fp8, Sm90Operands::int8,
+                                      Sm90Operands::unsigned_int8, Sm90Operands::promoted}) {
+    for (const int64_t m : {1, 16, 33, 64, 65, 128, 300, 1024, 4096}) {
+      for (const int64_t n : {8, 64, 257, 4096, 6144, 28672, 128256}) {
+        for (const int64_t k : {64, 192, 2048, 7168}) {
+          const Sm90Problem problem{
+              .m = m, .n = n, .k = k, .stages_out = true, .operands = operands};
+          const Sm90Plan plan = plan_sm90(problem);
+          EXPECT_TRUE(is_compiled(plan.shape, operands)) << "m " << m << " n " << n << " k " << k;
+          EXPECT_EQ(layout_fault(problem, plan), "") << "m " << m << " n " << n << " k " << k;
+        }
       }
     }
   }

@@ -15,22 +15,26 @@ std::string fault(const W4Problem& problem, const W4Plan& plan) {
   const W4Layout& layout = plan.layout;
   if (std::ranges::find(kW4Tokens, plan.tokens) == std::end(kW4Tokens)) return "tokens";
   if (plan.num_m_tiles * plan.tokens < problem.m) return "rows of A are left out";
-  if (plan.num_n_tiles * int64_t{kW4Rows} < problem.n) return "rows of W are left out";
-  if (plan.splits < 1 || plan.splits > kW4MaxSplits) return "splits";
-  if (problem.k / kW4StageK < plan.splits) return "a part of k is empty";
+  const int strips = w4_strips(plan.tokens), units = 4 * strips;
+  const int blocks = plan.shares_a ? 2 : 1;
+  if (plan.num_n_tiles * int64_t{64} * strips * blocks < problem.n) return "rows of W are left out";
+  if (plan.num_blocks % blocks != 0) return "incomplete pairs";
+  if (plan.parts < 1 || plan.parts > kW4MaxSplits) return "parts";
+  if (plan.splits != 1 && plan.splits != plan.parts) return "splits";
+  if (problem.k / kW4StageK < plan.parts) return "a part of k is empty";
   if (plan.num_blocks % plan.splits != 0) return "incomplete clusters";
   if (plan.splits > 1 && plan.num_blocks != plan.splits * plan.num_tiles) {
     return "a cluster has several tiles";
   }
-  const int fewest = std::max(3, w4_lag(plan.tokens) + 1);
+  const int fewest = is_w4_copied_by_tma(plan.tokens) ? 3 : kW4Lag + 1;
   if (layout.num_stages < fewest || layout.num_stages > kW4MaxStages) return "stages";
   if (layout.size() > problem.shared_bytes) return "too much shared memory";
   if (layout.stage_bytes % 1024 != 0 || layout.fold_bytes % 1024 != 0) return "alignment";
-  const int share = (16 + plan.splits - 1) / plan.splits;  // units of 16 rows
-  if (plan.splits > 1 && layout.fold_bytes < share * plan.splits * 16 * plan.tokens * 4) {
-    return "partial sums do not fit";
-  }
-  if (layout.fold_bytes < 16 * 1024) return "no scratch memory for each warp";
+  const int share = (units + plan.parts - 1) / plan.parts;  // units of 16 rows
+  const int sums = plan.splits > 1 ? share * plan.parts : plan.parts > 1 ? units : 0;
+  const int scratch = plan.splits > 1 ? 0 : units * 1024;
+  if (layout.fold_bytes < sums * 16 * plan.tokens * 4 + scratch) return "sums do not fit";
+  if (layout.fold_bytes < units * 1024) return "no scratch memory for each warp";
   return "";
 }
 
@@ -57,9 +61,9 @@ TEST(W4Plan, IsOneThatTheKernelCanRun) {
 
 TEST(W4Plan, CutsKTheSameForEveryM) {
   for (const int64_t n : {256, 4096, 6144, 28672}) {
-    const int splits = plan_w4({.m = 1, .n = n, .k = 4096}).splits;
+    const int parts = plan_w4({.m = 1, .n = n, .k = 4096}).parts;
     for (const int64_t m : {8, 17, 64, 100, 4096}) {
-      EXPECT_EQ(plan_w4({.m = m, .n = n, .k = 4096}).splits, splits) << "n " << n << " m " << m;
+      EXPECT_EQ(plan_w4({.m = m, .n = n, .k = 4096}).parts, parts) << "n " << n << " m " << m;
     }
   }
 }

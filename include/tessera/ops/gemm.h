@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-//   d = a[m, k] . b[n, k]^T                 accumulated in float
+//   d = a[m, k] . b[n, k]^T                 accumulated in float; codes of i8 exactly
 //   d = d + bias
 //   d = activation(d)                       plain, or with is_gated
 //       activation(gate) * up               of the pairs of rows that pack_gate_up interleaved
@@ -22,6 +22,15 @@ namespace tessera {
 //
 // b is dense, of the type of a, or quantised (weight.h). The CPU takes every quantised form and
 // every packing; a GPU takes those of its rows.
+//
+// With a_scale, a holds codes too, as quantize writes them, and b codes of the same type:
+//   a[i, l] = (code - a_zero_point) * a_scale
+// a_scale is [1] for all of a, [m] for each row (per token), or [m, k / 128] for groups of 128.
+// Then bias and residual have the type value_type(args). i8: the sums of codes are integers, so the
+// product differs from the exact one by 2^-22 of it, or by k / 128 * 2^-22 * sum |a| |b| where a
+// scale changes along k. e4m3: tensor cores add with 13 bits or more below the largest term, so the
+// product is within (k / 32 + 4) * 2^-13 * sum |a| |b|; with sums_in_float, or scales that change
+// along k, only 128 elements are added that way: within 8 * 2^-13 * sum |a| |b|.
 // Row i of out depends on row i of a alone, and under Context::batch_invariant bit for bit on
 // nothing else, m included. m, n, k or batch may be 0; over no k the product is 0.
 // Error: the product within k * 2^-22 * sum |a| |b|, where a quantised b stands for its exact
@@ -29,7 +38,8 @@ namespace tessera {
 // within 2^-14 of it for 16-bit operands, or as activation.h states for f32; out within 1 ulp of
 // its type. With allow_tf32 the factors are rounded to 11 bits first.
 struct GemmArgs {
-  TensorView a;                               // [m, k]; f32, f16 or bf16; rows may be apart
+  TensorView a;                               // [m, k]; f32, f16 or bf16; or, with a_scale, i8 or
+                                              // e4m3; rows may be apart
   WeightArg b;                                // [n, k]; a TensorView of the type of a, or a Weight
   std::optional<TensorView> bias = {};        // [n], dtype of a, contiguous
   TensorView out;                             // [m, n], gated [m, n / 2]; dtype of a, f32; or, with
@@ -39,7 +49,16 @@ struct GemmArgs {
   std::optional<TensorView> residual = {};    // shape of out, dtype of a; may be out itself
   std::optional<TensorView> out_scale = {};   // f32 [1]; given exactly for codes
   bool allow_tf32 = false;                    // f32 operands may pass the tensor cores as tf32
+  std::optional<TensorView> a_scale = {};     // f32 [1], [m] or [m, k / 128], contiguous
+  std::optional<TensorView> a_zero_point = {};  // i32 [1] or [m], for i8 whose scale is no group's
+  bool sums_in_float = false;                   // e4m3: add 128 elements at a time in float
 };
+
+// The type of bias and residual, and of 16-bit results.
+inline DType value_type(const GemmArgs& args) {
+  if (!args.a_scale) return args.a.dtype;
+  return args.out.dtype == DType::f16 ? DType::f16 : DType::bf16;
+}
 
 void gemm(const GemmArgs& args, const Context& ctx = {});
 bool supports(const GemmArgs& args, const Context& ctx = {});
@@ -47,6 +66,13 @@ bool supports(const GemmArgs& args, const Context& ctx = {});
 // The packing of b that the best row for these arguments takes; args.b is in Packing::rows. A
 // loader asks once per weight and packs it.
 Packing preferred_packing(const GemmArgs& args, const Context& ctx = {});
+
+// The sums of a weight's codes over k, for products whose a has zero points.
+struct SumWeightRowsArgs {
+  TensorView values;  // i8 [n, k]
+  TensorView out;     // f32 [n]; exact up to 2^24
+};
+void sum_weight_rows(const SumWeightRowsArgs& args, const Context& ctx = {});
 
 // Rewrites a quantised weight from Packing::rows into another packing, or back, on the device it is
 // on. Nothing is rounded: packing and unpacking gives the same bytes again.

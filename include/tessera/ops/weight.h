@@ -72,6 +72,9 @@ struct Weight {
   int64_t rows_per_scale = 1;                 // 128 in FP8 checkpoints with blocks of 128 x 128
   int64_t group = 0;                          // elements of k per scale; 0: k / scale.size(1)
   Packing packing = Packing::rows;
+  // f32 [n]: the sum of each row's codes over k, which a product needs whose a has zero points on a
+  // GPU (sum_weight_rows). The codes are i8.
+  std::optional<TensorView> row_sums = {};
   bool is_static = false;  // no queued work still writes it, so a kernel may read it early
 
   int64_t n() const { return values.size(-2); }

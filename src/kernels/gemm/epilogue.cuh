@@ -1,7 +1,8 @@
 // The epilogue of a matrix product, on accumulators in registers: small steps, each a struct.
 // SPDX-License-Identifier: MIT
 //
-//   d = activation(d + bias), or activation(gate) * up; + residual; / out_scale; rounded once
+//   d = sums of codes times their scales; activation(d + bias), or activation(gate) * up;
+//       + residual; / out_scale; rounded once
 //
 // Work      A block is 16 rows by kRegs * 2 columns of the product, spread over a warp as mma.sync
 //           and wgmma leave it: register 4 j + 2 h + c of a lane is row lane / 4 + 8 h, column
@@ -22,26 +23,54 @@
 
 namespace tessera::kernels {
 
-// What happens to a product before it is stored: plain data. Strides count elements.
+// What happens to a product before it is stored: plain data. Strides count elements. T is the type
+// of a; where a holds codes, f16 if out is f16, else bf16.
 struct EpilogueParams {
-  const void* bias;        // [n], of the type of a; null: none
-  const void* residual;    // [batch, m, columns of out], of the type of a; null: none
+  const float* a_scale;    // [m] or one; null: 1. Scales that change along k are not here
+  const float* b_scale;    // [n] or one; null: 1
+  const int32_t* a_zero;   // [m] or one: zero points of a; null: 0
+  const float* b_sums;     // [n]: sums of b's codes over k; given with a_zero
+  const void* bias;        // [n], of type T; null: none
+  const void* residual;    // [batch, m, columns of out], of type T; null: none
   void* out;               // [batch, m, columns of out]
   const float* out_scale;  // one float; null: out holds values, not codes
   int64_t residual_stride;
   int64_t residual_batch_stride;
   int64_t out_stride;
   int64_t out_batch_stride;
+  int a_scale_stride;  // 1, or 0 where one serves all rows
+  int b_scale_stride;
+  int a_zero_stride;
   int m;
   int n;  // columns of the product; out has half as many if is_gated
   DType out_type;
   Activation activation;  // if has_activation
   bool has_activation;
   bool is_gated;
-  bool is_plain;   // the product alone is stored
-  bool has_pairs;  // out and residual may be accessed two aligned elements at a time
+  bool is_plain;         // the product alone is stored
+  bool has_pairs;        // out and residual may be accessed two aligned elements at a time
+  bool has_scale_pairs;  // b_scale may
 };
 static_assert(std::is_trivially_copyable_v<EpilogueParams>);
+
+// The scales of codes that apply to whole rows of a and b.
+inline void add_scales(const GemmArgs& args, EpilogueParams& p) {
+  const auto stride = [](const TensorView& t) { return t.num_elements() == 1 ? 0 : 1; };
+  if (args.a_scale->rank == 1) {
+    p.a_scale = args.a_scale->as<float>();
+    p.a_scale_stride = stride(*args.a_scale);
+  }
+  if (args.b.scale->rank == 1) {
+    p.b_scale = args.b.scale->as<float>();
+    p.b_scale_stride = stride(*args.b.scale);
+    p.has_scale_pairs = reinterpret_cast<uintptr_t>(p.b_scale) % 8 == 0;
+  }
+  if (args.a_zero_point) {
+    p.a_zero = args.a_zero_point->as<int32_t>();
+    p.a_zero_stride = stride(*args.a_zero_point);
+    p.b_sums = args.b.row_sums->as<float>();
+  }
+}
 
 // From checked arguments. Batch strides are 0 for tensors of two axes.
 inline EpilogueParams epilogue_params(const GemmArgs& args) {
@@ -64,14 +93,16 @@ inline EpilogueParams epilogue_params(const GemmArgs& args) {
   p.has_activation = args.activation.has_value();
   p.activation = args.activation.value_or(Activation::relu);
   p.is_gated = args.is_gated;
-  p.is_plain = !p.bias && !p.residual && !p.out_scale && !p.has_activation;
+  if (args.a_scale) add_scales(args, p);
+  p.is_plain =
+      !p.bias && !p.residual && !p.out_scale && !p.has_activation && !p.a_scale && !p.b_scale;
   const auto is_paired = [](const void* data, int64_t element_bytes, int64_t stride,
                             int64_t batch_stride) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0 &&
            stride % 2 == 0 && batch_stride % 2 == 0;
   };
   p.has_pairs = is_paired(p.out, bit_width(out.dtype) / 8, p.out_stride, p.out_batch_stride) &&
-                is_paired(p.residual, bit_width(args.a.dtype) / 8, p.residual_stride,
+                is_paired(p.residual, bit_width(value_type(args)) / 8, p.residual_stride,
                           p.residual_batch_stride);
   return p;
 }
@@ -81,6 +112,66 @@ struct BlockPlace {
   int row;  // row of register 0: the block's first row + lane / 4
   int col;  // column of register 0: the block's first column + 2 * (lane % 4)
   int batch;
+};
+
+// sums -= a_zero[row] * b_sums[col], exactly.
+template <int kRegs>
+__device__ void subtract_zero_points(int32_t (&sums)[kRegs], const EpilogueParams& p,
+                                     BlockPlace at) {
+  int32_t zero[2];
+  TESSERA_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    zero[h] = __ldg(p.a_zero + min(at.row + 8 * h, p.m - 1) * p.a_zero_stride);
+  }
+  TESSERA_UNROLL
+  for (int i = 0; i < kRegs; ++i) {
+    const float b_sum = __ldg(p.b_sums + min(at.col + i / 4 * 8 + i % 2, p.n - 1));
+    sums[i] -= zero[i / 2 % 2] * static_cast<int32_t>(b_sum);
+  }
+}
+
+// d *= a_scale[row] * b_scale[col].
+struct ApplyScales {
+  template <int kRegs>
+  __device__ static void apply(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+    float a_scale[2] = {1, 1};
+    if (p.a_scale != nullptr) {
+      TESSERA_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        a_scale[h] = __ldg(p.a_scale + min(at.row + 8 * h, p.m - 1) * p.a_scale_stride);
+      }
+    }
+    if (p.b_scale == nullptr || p.b_scale_stride == 0) {
+      const float b_scale = p.b_scale != nullptr ? __ldg(p.b_scale) : 1.0f;
+      TESSERA_UNROLL
+      for (int i = 0; i < kRegs; ++i) d[i] *= a_scale[i / 2 % 2] * b_scale;
+    } else if (p.has_scale_pairs && at.col + 2 * kRegs <= p.n) {  // the whole block lies inside
+      const auto* pairs = reinterpret_cast<const float2*>(p.b_scale + at.col);
+      TESSERA_UNROLL
+      for (int j = 0; j < kRegs / 4; ++j) {
+        const float2 pair = __ldg(pairs + 4 * j);
+        scale_eight(d, j, a_scale, pair);
+      }
+    } else {
+      TESSERA_UNROLL
+      for (int j = 0; j < kRegs / 4; ++j) {
+        const int col = at.col + 8 * j;
+        if (col >= p.n) continue;
+        const float low = __ldg(p.b_scale + col);
+        scale_eight(d, j, a_scale, {low, col + 1 < p.n ? __ldg(p.b_scale + col + 1) : low});
+      }
+    }
+  }
+
+  // A lane's two columns in the j-th eight of a block.
+  template <int kRegs>
+  __device__ static void scale_eight(float (&d)[kRegs], int j, const float (&a_scale)[2],
+                                     float2 b_scale) {
+    d[4 * j] *= a_scale[0] * b_scale.x;
+    d[4 * j + 1] *= a_scale[0] * b_scale.y;
+    d[4 * j + 2] *= a_scale[1] * b_scale.x;
+    d[4 * j + 3] *= a_scale[1] * b_scale.y;
+  }
 };
 
 // d += bias[col].
@@ -228,6 +319,7 @@ struct AddResidual {
 // Everything between the product and the store.
 template <class T, int kRegs>
 __device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
+  if (p.a_scale != nullptr || p.b_scale != nullptr) ApplyScales::apply(d, p, at);
   if (p.bias != nullptr) AddBias<T>::apply(d, p, at);
   if (p.is_gated) {
     if constexpr (kRegs % 8 == 0) {

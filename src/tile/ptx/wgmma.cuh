@@ -87,6 +87,10 @@ template <>
 struct WgmmaName<int8_t, int8_t> {
   static constexpr char text[] = "k32.s32.s8.s8";
 };
+template <>
+struct WgmmaName<uint8_t, int8_t> {
+  static constexpr char text[] = "k32.s32.u8.s8";
+};
 
 // The immediates that end the operand list: the signs, then whether each operand in shared memory
 // is MN-major. Integers have neither, FP8 the signs alone.
@@ -95,8 +99,8 @@ struct WgmmaSigns {
   static constexpr char text[] = {
       ',', kFlags.negate_a ? '-' : ' ', '1', ',', kFlags.negate_b ? '-' : ' ', '1', 0};
 };
-template <WgmmaFlags kFlags>
-struct WgmmaSigns<int8_t, kFlags> {
+template <class A, WgmmaFlags kFlags>
+requires(std::is_integral_v<A>) struct WgmmaSigns<A, kFlags> {
   static_assert(!kFlags.negate_a && !kFlags.negate_b, "integer operands keep their sign");
   static constexpr char text[] = " ";
 };
@@ -122,7 +126,7 @@ requires(sizeof(A) == 2) struct WgmmaMajors<A, kFlags, WgmmaSource::registers> {
 // The n of the instruction: multiples of 8 up to 256; beyond 32, integers step by 16.
 template <class A>
 constexpr bool is_wgmma_n(int n) {
-  const int step = std::is_same_v<A, int8_t> && n > 32 ? 16 : 8;
+  const int step = std::is_integral_v<A> && n > 32 ? 16 : 8;
   return n >= 8 && n <= 256 && n % step == 0;
 }
 
@@ -257,7 +261,9 @@ constexpr bool is_wgmma_n(int n) {
 #define FLOAT_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("+f", n, i0, i1, i2, i3, i4, i5)
 #define FIRST_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("=f", n, i0, i1, i2, i3, i4, i5)
 #define INTEGER_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("+r", n, i0, i1, i2, i3, i4, i5)
+#define FIRST_INTEGER_SS(n, i0, i1, i2, i3, i4, i5, ...) WGMMA_SS("=r", n, i0, i1, i2, i3, i4, i5)
 #define FLOAT_RS(n, ...) WGMMA_RS("+f", n, __VA_ARGS__)
+#define FIRST_RS(n, ...) WGMMA_RS("=f", n, __VA_ARGS__)
 #define INTEGER_RS(n, ...) WGMMA_RS("+r", n, __VA_ARGS__)
 // clang-format on
 
@@ -292,6 +298,15 @@ __device__ __forceinline__ void wgmma_ss(int32_t (&d)[kRegisters], uint64_t a_de
   FOR_EACH_N(INTEGER_SS)
 }
 
+template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
+__device__ __forceinline__ void wgmma_ss_first(int32_t (&d)[kRegisters], uint64_t a_descriptor,
+                                               uint64_t b_descriptor) {
+  constexpr int kN = 2 * kRegisters;
+  constexpr bool accumulate = false;
+  static_assert(is_wgmma_n<A>(kN));
+  FOR_EACH_N(FIRST_INTEGER_SS)
+}
+
 // PTX: wgmma.mma_async, A in registers: fragments as in fragment.cuh, 16 rows x 32 bytes per warp.
 template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
 __device__ __forceinline__ void wgmma_rs(float (&d)[kRegisters], const uint32_t (&a)[4],
@@ -300,6 +315,17 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[kRegisters], const uint32_t 
   static_assert(is_wgmma_n<A>(kN));
   FOR_EACH_N(FLOAT_RS)
   FOR_EACH_OTHER_FLOAT_N(FLOAT_RS)
+}
+
+// The same, overwriting D, as wgmma_ss_first.
+template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
+__device__ __forceinline__ void wgmma_rs_first(float (&d)[kRegisters], const uint32_t (&a)[4],
+                                               uint64_t b_descriptor) {
+  constexpr int kN = 2 * kRegisters;
+  constexpr bool accumulate = false;
+  static_assert(is_wgmma_n<A>(kN));
+  FOR_EACH_N(FIRST_RS)
+  FOR_EACH_OTHER_FLOAT_N(FIRST_RS)
 }
 
 template <class A, class B, WgmmaFlags kFlags = WgmmaFlags{}, int kRegisters>
@@ -383,5 +409,7 @@ __device__ __forceinline__ void wgmma_rs(int32_t (&d)[kRegisters], const uint32_
 #undef FLOAT_SS
 #undef FIRST_SS
 #undef INTEGER_SS
+#undef FIRST_INTEGER_SS
 #undef FLOAT_RS
+#undef FIRST_RS
 #undef INTEGER_RS

@@ -1,7 +1,7 @@
 // The matrix product on Hopper, for every m.
 // SPDX-License-Identifier: MIT
 //
-//   D = epilogue(A[m, k] . B[n, k]^T)                         16-bit operands, sums in float
+//   D = epilogue(A[m, k] . B[n, k]^T)        16-bit operands, or 8-bit codes with their scales
 //
 // Work      Persistent blocks walk tiles of 64 or 128 rows by up to 256 columns, in an order that
 //           lets blocks in flight find each other's operands in L2. In a cluster of two, each block
@@ -10,14 +10,19 @@
 //           consumer warpgroups run wgmma from the ring, each holding 64 rows of the tile in
 //           registers. With a static B its first stages are loaded before the kernel in front has
 //           finished; for few rows the consumers then load A's first stages themselves.
-// Output    k is summed from the front in steps of 16 into one accumulator, whatever the tile: a
-//           row of A gives the same bits in any m, and the choice of tile is free. Results are
+// Output    k is summed from the front in steps of 32 bytes into one accumulator, whatever the
+// tile:
+//           a row of A gives the same bits in any m, and the choice of tile is free. Sums of int8
+//           are exact. Scales of whole rows are applied to the finished sums. Tiles that promote
+//           sum 128 elements at a time and add each sum, times its scales, in float: for scales of
+//           blocks, and for FP8 whose sums must be floats. Results are
 //           rounded once and stored by TMA while the next tile is multiplied, or straight from
 //           registers. Tiles that split k between two blocks give other bits and are used only
 //           where Context::batch_invariant is off.
-// Cost      2 m n k flop; 2 (m k + n k + m n) bytes. Up to 64 rows reading B is the limit, above
-//           the tensor cores are. docs/kernels/gemm.md
-// Needs     k a multiple of 64; rows of A and B that start at multiples of 16 bytes.
+// Cost      2 m n k flop; m k + n k elements in, m n out. Up to 64 rows reading B is the limit,
+// above
+//           the tensor cores are. docs/kernels/gemm.md, docs/kernels/gemm_8bit.md
+// Needs     Rows of A and B of a multiple of 128 bytes, that start at multiples of 16 bytes.
 #pragma once
 
 #include <cuda.h>
@@ -27,6 +32,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/sm90/fold.cuh"
 #include "kernels/gemm/sm90/plan.h"
 #include "kernels/launch.h"
 #include "tile/arch.cuh"
@@ -47,6 +53,14 @@
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
+
+// Scales that change along k, in blocks of 128 elements: plain data.
+struct BlockScales {
+  const float* a;        // [m, blocks of k]; null: 1
+  const float* b;        // [n / 128, blocks of k], or [n, blocks of k]; null: 1
+  int num_blocks;        // of k
+  int b_rows_per_scale;  // 128 or 1
+};
 
 // What the kernel reads: plain data. The fields that the producer reads before its first copy come
 // first, so that they share few lines of the constant cache.
@@ -71,6 +85,7 @@ struct Sm90Params {
   const char* a_data;
   int64_t a_row_bytes;
   int64_t a_batch_bytes;
+  BlockScales scales;  // read by tiles that promote
   EpilogueParams epilogue;
 };
 static_assert(std::is_trivially_copyable_v<Sm90Params>);
@@ -252,54 +267,18 @@ class Sm90FirstA {
   bool is_there_[kFirstAPieces];
 };
 
-// Adds the partial sums of the two blocks that split k. Each block holds a whole tile of them and
-// adds up half of the columns: it reads the other block's half from that block's shared memory, at
-// some 14 bytes per cycle. A sum of two has the same bits in either order, and neither a workspace
-// nor a counter is needed. Called by all consumers of both blocks; `buffer` is the ring, now
-// unused: 2 bytes for each element of the tile.
-template <class Tile, int kRegs>
-__device__ void fold_splits(const float (&d)[kRegs], float (&part)[kRegs / 2], uint32_t buffer,
-                            int rank) {
-  constexpr int kConsumers = 128 * Tile::kWarpgroups;
-  constexpr int kFours = kRegs / 8;  // groups of four registers in half a tile
-  static_assert(kRegs % 8 == 0);
-  const uint32_t mine = buffer + threadIdx.x * 16;
-  tile::ptx::bar_sync(1, kConsumers);  // the other warpgroup may still read operands there
-  TESSERA_UNROLL
-  for (int four = 0; four < kFours; ++four) {
-    uint32_t theirs[4];
-    TESSERA_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float low = d[4 * four + i];
-      const float high = d[kRegs / 2 + 4 * four + i];
-      part[4 * four + i] = rank == 0 ? low : high;
-      theirs[i] = __float_as_uint(rank == 0 ? high : low);
-    }
-    tile::ptx::store_shared(mine + four * kConsumers * 16,
-                            make_uint4(theirs[0], theirs[1], theirs[2], theirs[3]));
-  }
-  tile::ptx::cluster_arrive();
-  tile::ptx::cluster_wait();
-  const uint32_t peer = tile::ptx::mapa(mine, static_cast<uint32_t>(rank ^ 1));
-  float4 sums[kFours];
-  TESSERA_UNROLL
-  for (int four = 0; four < kFours; ++four) {
-    sums[four] = tile::ptx::load_cluster_v4(peer + four * kConsumers * 16);
-  }
-  TESSERA_UNROLL
-  for (int four = 0; four < kFours; ++four) {
-    part[4 * four] += sums[four].x;
-    part[4 * four + 1] += sums[four].y;
-    part[4 * four + 2] += sums[four].z;
-    part[4 * four + 3] += sums[four].w;
-  }
-  tile::ptx::cluster_arrive_relaxed();  // a block may not exit while the other reads its memory
-  tile::ptx::cluster_wait();
-}
+// What the tensor cores add up in: integers for int8, floats for all others.
+template <class In>
+using Sm90Sum = std::conditional_t<std::is_integral_v<In>, int32_t, float>;
+// The type of B beside an A of type In: unsigned codes multiply signed ones.
+template <class In>
+using Sm90Weight = std::conditional_t<std::is_integral_v<In>, int8_t, In>;
 
-// Multiplies from the ring, applies the epilogue and stores.
-template <class T, class Tile>
+// Multiplies from the ring, applies the epilogue and stores. In is the type of the operands, T that
+// of bias, residual and 16-bit results.
+template <class In, class T, class Tile>
 struct Sm90Consumer {
+  using Sum = Sm90Sum<In>;
   static constexpr int kRegs = Tile::kCols / 2;
   static constexpr tile::Swizzle kSwizzle = tile::Swizzle::b128;
 
@@ -326,8 +305,18 @@ struct Sm90Consumer {
 
   // One block of k. On return its products are in flight and those of the block before are done.
   template <bool kIsFirst>
-  __device__ void multiply_block(float (&d)[kRegs], Sm90Ring::State& state,
+  __device__ void multiply_block(Sum (&d)[kRegs], Sm90Ring::State& state,
                                  Sm90Ring::State& previous) const {
+    issue_block<kIsFirst>(d, state);
+    tile::ptx::wgmma_wait_group<1>();
+    if (!kIsFirst) release(previous);
+    previous = state;
+    state.advance(p.layout.num_stages);
+  }
+
+  // Waits for one block of k and starts its products. kIsFirst: they overwrite d.
+  template <bool kIsFirst>
+  __device__ void issue_block(Sum (&d)[kRegs], const Sm90Ring::State& state) const {
     const uint64_t first_a = tile::k_major_descriptor<kSwizzle>(
         shared + p.layout.a(0) + 64 * warpgroup * kSlabBytes, 64);
     const uint64_t first_b =
@@ -342,20 +331,101 @@ struct Sm90Consumer {
       const uint64_t a_step = tile::advance(a, slab * p.a_rows * kSlabBytes + 32 * (step % 4));
       const uint64_t b_step = tile::advance(b, slab * Tile::kCols * kSlabBytes + 32 * (step % 4));
       if (kIsFirst && step == 0) {
-        tile::ptx::wgmma_ss_first<T, T>(d, a_step, b_step);
+        tile::ptx::wgmma_ss_first<In, Sm90Weight<In>>(d, a_step, b_step);
       } else {
-        tile::ptx::wgmma_ss<T, T>(d, a_step, b_step, true);
+        tile::ptx::wgmma_ss<In, Sm90Weight<In>>(d, a_step, b_step, true);
       }
     }
     tile::ptx::wgmma_commit_group();
-    tile::ptx::wgmma_wait_group<1>();
-    if (!kIsFirst) release(previous);
-    previous = state;
-    state.advance(p.layout.num_stages);
+  }
+
+  // The scales of a lane's two rows for one block of k, and of its columns where each has its own.
+  struct BlockFactors {
+    float row[2];
+    const float* col;  // of the lane's first column; null: all have the factor of their row
+  };
+  __device__ BlockFactors factors_of(Sm90Place at, int k_block) const {
+    const BlockScales& scales = p.scales;
+    const BlockPlace place = block_place(at);
+    BlockFactors factors{{1, 1}, nullptr};
+    if (scales.a != nullptr) {
+      TESSERA_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const int row = min(place.row + 8 * h, p.epilogue.m - 1);
+        factors.row[h] = __ldg(scales.a + int64_t{row} * scales.num_blocks + k_block);
+      }
+    }
+    if (scales.b == nullptr) return factors;
+    if (scales.b_rows_per_scale == 1) {
+      factors.col = scales.b + k_block;
+      return factors;
+    }
+    const int block = at.n_tile * Tile::kCols / scales.b_rows_per_scale;
+    const float b_scale = __ldg(scales.b + int64_t{block} * scales.num_blocks + k_block);
+    factors.row[0] *= b_scale;
+    factors.row[1] *= b_scale;
+    return factors;
+  }
+
+  // sums += part, times its scales.
+  __device__ void promote(float (&sums)[kRegs], const Sum (&part)[kRegs],
+                          const BlockFactors& factors, Sm90Place at) const {
+    if (factors.col == nullptr) {
+      TESSERA_UNROLL
+      for (int i = 0; i < kRegs; ++i) {
+        sums[i] = fmaf(static_cast<float>(part[i]), factors.row[i / 2 % 2], sums[i]);
+      }
+      return;
+    }
+    const int first = block_place(at).col;
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; ++i) {
+      const int col = min(first + i / 4 * 8 + i % 2, p.epilogue.n - 1);
+      const float b_scale = __ldg(factors.col + int64_t{col} * p.scales.num_blocks);
+      sums[i] = fmaf(static_cast<float>(part[i]), factors.row[i / 2 % 2] * b_scale, sums[i]);
+    }
+  }
+
+  // kCount blocks of k of a tile that promotes. A block is added to the sums while the next one is
+  // multiplied; all products are complete on return.
+  template <int kCount>
+  __device__ __forceinline__ void promote_blocks(float (&sums)[kRegs], Sm90Ring::State& state,
+                                                 int k_block, Sm90Place at) const {
+    Sum part[2][kRegs];
+    BlockFactors factors[2];
+    Sm90Ring::State previous = state;
+    TESSERA_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      factors[i % 2] = factors_of(at, k_block + i);
+      issue_block<true>(part[i % 2], state);
+      if (i > 0) {
+        tile::ptx::wgmma_wait_group<1>();
+        tile::ptx::wgmma_hold(part[(i - 1) % 2]);
+        release(previous);
+        promote(sums, part[(i - 1) % 2], factors[(i - 1) % 2], at);
+      }
+      previous = state;
+      state.advance(p.layout.num_stages);
+    }
+    constexpr int kLast = (kCount - 1) % 2;
+    tile::ptx::wgmma_wait_group<0>();
+    tile::ptx::wgmma_hold(part[kLast]);
+    release(previous);
+    promote(sums, part[kLast], factors[kLast], at);
+  }
+
+  // One tile that promotes.
+  __device__ void multiply_promoted(float (&sums)[kRegs], Sm90Ring::State& state, int num_blocks,
+                                    Sm90Place at) const {
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; ++i) sums[i] = 0;
+    int k_block = 0;
+    for (; k_block + 4 <= num_blocks; k_block += 4) promote_blocks<4>(sums, state, k_block, at);
+    for (; k_block < num_blocks; ++k_block) promote_blocks<1>(sums, state, k_block, at);
   }
 
   // One tile. The previous tile is stored meanwhile, one box per block of k.
-  __device__ void multiply(float (&d)[kRegs], Sm90Ring::State& state, int num_blocks,
+  __device__ void multiply(Sum (&d)[kRegs], Sm90Ring::State& state, int num_blocks,
                            const Pending& pending) const {
     Sm90Ring::State previous = state;
     multiply_block<true>(d, state, previous);
@@ -451,14 +521,21 @@ struct Sm90Consumer {
     }
   }
 
+  // The first of the warp's 16 rows of a tile, and the place of the lane's results in it.
+  __device__ int warp_row(Sm90Place at) const {
+    return at.m_tile * Tile::kRows + 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+  }
+  __device__ BlockPlace block_place(Sm90Place at) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return {warp_row(at) + lane / 4, at.n_tile * Tile::kCols + 2 * (lane % 4), at.batch};
+  }
+
   // Stores the results at once, or rounds them to be stored during the next tile.
   __device__ void finish(float (&d)[kRegs], Sm90Place at, Pending& pending) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int row =
-        at.m_tile * Tile::kRows + 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+    const int row = warp_row(at);
     const int col = at.n_tile * Tile::kCols;
     const bool is_stored = row < p.epilogue.m && col < p.epilogue.n;
-    const BlockPlace place{row + lane / 4, col + 2 * (lane % 4), at.batch};
+    const BlockPlace place = block_place(at);
     if (is_stored && !p.epilogue.is_plain) transform<T>(d, p.epilogue, place);
     pending.is_there = Tile::kStages && is_stored && p.layout.store_bytes > 0;
     pending.at = {row, p.epilogue.is_gated ? col / 2 : col, at.batch};
@@ -488,9 +565,24 @@ struct Sm90Consumer {
     if constexpr (Tile::kSplits == 1) {
       for (int i = tiles.first; i < p.num_tiles; i += tiles.step) {
         if (p.epilogue.residual != nullptr) prefetch_residual(place_of(p, i, rank));
-        float d[kRegs];  // declared here: between tiles its registers hold `pending`
-        multiply(d, state, range.end - range.begin, pending);
-        finish(d, place_of(p, i, rank), pending);
+        // The sums are declared here: between tiles their registers hold `pending`.
+        float d[kRegs];
+        const Sm90Place at = place_of(p, i, rank);
+        if constexpr (Tile::kPromotes) {
+          multiply_promoted(d, state, range.end - range.begin, at);
+        } else if constexpr (std::is_same_v<Sum, float>) {
+          multiply(d, state, range.end - range.begin, pending);
+        } else {
+          Sum sums[kRegs];
+          multiply(sums, state, range.end - range.begin, pending);
+          if constexpr (std::is_unsigned_v<In>) {
+            subtract_zero_points(sums, p.epilogue, block_place(at));
+          }
+          TESSERA_UNROLL
+          for (int j = 0; j < kRegs; ++j) d[j] = static_cast<float>(sums[j]);
+          tile::ptx::wgmma_hold(d);  // converted in place, before the epilogue branches
+        }
+        finish(d, at, pending);
       }
       if constexpr (Tile::kStages) {
         if (pending.is_there) {
@@ -510,7 +602,7 @@ struct Sm90Consumer {
   }
 };
 
-template <class T, class Tile>
+template <class In, class T, class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     gemm_sm90_kernel(const __grid_constant__ Sm90Params p) {
   extern __shared__ __align__(1024) char dynamic[];
@@ -542,21 +634,22 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     }
   } else {
     if constexpr (Tile::kMovesRegisters) tile::ptx::setmaxnreg_inc<232>();
-    Sm90Consumer<T, Tile>{p, ring, shared, warp / 4}.run(rank);
+    Sm90Consumer<In, T, Tile>{p, ring, shared, warp / 4}.run(rank);
   }
 }
 
-// An operand [batch, rows, k] as slabs of 64 elements of k, with coordinates (in slab, row, slab,
-// batch). k must be a multiple of 64: an incomplete slab would run into the next row.
+// An operand [batch, rows, k] as slabs of 128 bytes of k, with coordinates (in slab, row, slab,
+// batch). k must be a multiple of a slab: an incomplete one would run into the next row.
 inline CUtensorMap operand_map(const TensorView& t, int box_rows, int box_slabs) {
   const bool is_batched = t.rank == 3;
+  const int slab = kSlabBytes * 8 / bit_width(t.dtype);
   return tile::make_tensor_map(
       {.data = t.data,
        .dtype = t.dtype,
        .rank = 4,
-       .dims = {64, t.size(-2), t.size(-1) / 64, is_batched ? t.size(0) : 1},
-       .strides = {1, t.stride(-2), 64, is_batched ? t.stride(0) : t.stride(-2)},
-       .box = {64, box_rows, box_slabs, 1},
+       .dims = {slab, t.size(-2), t.size(-1) / slab, is_batched ? t.size(0) : 1},
+       .strides = {1, t.stride(-2), slab, is_batched ? t.stride(0) : t.stride(-2)},
+       .box = {slab, box_rows, box_slabs, 1},
        .swizzle = tile::Swizzle::b128});
 }
 
@@ -573,7 +666,20 @@ inline CUtensorMap out_map(const TensorView& t, int box_cols) {
        .swizzle = tile::swizzle_of_span(2 * box_cols)});
 }
 
-template <class T, class Tile>
+// The scales that a tile applies along k. Those of whole rows belong to the epilogue.
+inline BlockScales block_scales(const GemmArgs& args) {
+  BlockScales scales{};
+  if (!args.a_scale) return scales;
+  scales.num_blocks = static_cast<int>(args.a.size(-1) / kPromotedK);
+  if (args.a_scale->rank == 2) scales.a = args.a_scale->as<float>();
+  if (args.b.scale->rank == 2) {
+    scales.b = args.b.scale->as<float>();
+    scales.b_rows_per_scale = static_cast<int>(args.b.rows_per_scale);
+  }
+  return scales;
+}
+
+template <class In, class T, class Tile>
 void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
   Sm90Params p{};
   p.a = operand_map(args.a, plan.a_rows, Tile::kSlabs);
@@ -584,7 +690,9 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   }
   p.epilogue = epilogue_params(args);
   p.layout = plan.layout;
-  p.num_k_blocks = static_cast<int>(divide_up(args.a.size(-1), Tile::kBlockK));
+  const int64_t slab = kSlabBytes / static_cast<int>(sizeof(In));
+  p.num_k_blocks = static_cast<int>(divide_up(args.a.size(-1), slab * Tile::kSlabs));
+  p.scales = block_scales(args);
   p.num_m_tiles = plan.num_m_tiles;
   p.num_n_tiles = plan.num_n_tiles;
   p.num_tiles = plan.num_tiles;
@@ -595,25 +703,25 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   p.is_b_batched = args.b.values.rank == 3;
   p.num_early = args.b.is_static ? std::min(plan.num_early, p.num_k_blocks) : 0;
   p.num_by_hand = std::min(plan.num_by_hand, p.num_early);
-  p.num_slabs = static_cast<int>(args.a.size(-1) / 64);
+  p.num_slabs = static_cast<int>(args.a.size(-1) / slab);
   p.a_data = static_cast<const char*>(args.a.data);
-  p.a_row_bytes = args.a.stride(-2) * 2;
-  p.a_batch_bytes = args.a.rank == 3 ? args.a.stride(0) * 2 : 0;
+  p.a_row_bytes = args.a.stride(-2) * static_cast<int64_t>(sizeof(In));
+  p.a_batch_bytes = args.a.rank == 3 ? args.a.stride(0) * static_cast<int64_t>(sizeof(In)) : 0;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
                           .cluster = static_cast<unsigned>(plan.cluster),
                           .overlaps_previous = true};
-  launch(&gemm_sm90_kernel<T, Tile>, shape, p, ctx);
+  launch(&gemm_sm90_kernel<In, T, Tile>, shape, p, ctx);
 }
 
 // Launches the tile of the list that has the plan's shape.
-template <class T, class... Tiles>
+template <class In, class T, class... Tiles>
 void launch_listed(Sm90TileList<Tiles...>, const GemmArgs& args, const Sm90Plan& plan,
                    const Context& ctx) {
   const auto matches = [&]<class Tile>() {
     if (plan.shape != shape_of<Tile>()) return false;
-    launch_plan<T, Tile>(args, plan, ctx);
+    launch_plan<In, T, Tile>(args, plan, ctx);
     return true;
   };
   const bool is_found = (matches.template operator()<Tiles>() || ...);
@@ -622,15 +730,28 @@ void launch_listed(Sm90TileList<Tiles...>, const GemmArgs& args, const Sm90Plan&
 
 template <class T>
 void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
-  launch_listed<T>(Sm90Tiles1{}, args, plan, ctx);
+  launch_listed<T, T>(Sm90Tiles1{}, args, plan, ctx);
 }
 template <class T>
 void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
-  launch_listed<T>(Sm90Tiles2{}, args, plan, ctx);
+  launch_listed<T, T>(Sm90Tiles2{}, args, plan, ctx);
 }
 template <class T>
 void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
-  launch_listed<T>(Sm90TilesSplit{}, args, plan, ctx);
+  launch_listed<T, T>(Sm90TilesSplit{}, args, plan, ctx);
+}
+template <class In, class T>
+void launch_codes(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  using Tiles = std::conditional_t<std::is_integral_v<In>, Sm90TilesInt8, Sm90TilesFp8>;
+  launch_listed<In, T>(Tiles{}, args, plan, ctx);
+}
+template <class T>
+void launch_unsigned(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  launch_listed<uint8_t, T>(Sm90TilesUnsigned{}, args, plan, ctx);
+}
+template <class In, class T>
+void launch_promoted(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  launch_listed<In, T>(Sm90TilesPromoted{}, args, plan, ctx);
 }
 
 }  // namespace tessera::kernels

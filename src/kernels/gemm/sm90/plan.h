@@ -16,25 +16,28 @@ struct GemmArgs;
 namespace tessera::kernels {
 
 // A thread block computes kRows x kCols of the product. A warpgroup holds 64 rows in registers; a
-// block has one or two of them, and producers besides. A stage of the ring holds kSlabs slabs of 64
-// elements of k (128 bytes, the width of the swizzle) of both operands. With kSplits == 2 the two
-// blocks of a cluster share one tile, and each multiplies half of k.
-template <int kWarpgroups_, int kCols_, int kSlabs_, int kSplits_ = 1>
+// block has one or two of them, and producers besides. A stage of the ring holds kSlabs slabs of
+// 128 bytes of k, the width of the swizzle, of both operands: 64 16-bit elements or 128 8-bit ones.
+// With kSplits == 2 the two blocks of a cluster share one tile, and each multiplies half of k. With
+// kPromotes the sums of each stage, kPromotedK codes of k, are added up in float.
+template <int kWarpgroups_, int kCols_, int kSlabs_, int kSplits_ = 1, bool kPromotes_ = false>
 struct Sm90Tile {
   static constexpr int kWarpgroups = kWarpgroups_;
   static constexpr int kRows = 64 * kWarpgroups_;
   static constexpr int kCols = kCols_;
   static constexpr int kSlabs = kSlabs_;
-  static constexpr int kBlockK = 64 * kSlabs_;
   static constexpr int kSplits = kSplits_;
+  static constexpr bool kPromotes = kPromotes_;
   // setmaxnreg moves registers between whole warpgroups: two consumer warpgroups get enough only if
   // the producers are a whole warpgroup too and give theirs away.
   static constexpr bool kMovesRegisters = kWarpgroups_ == 2;
   // Whether results may pass through shared memory, to be stored by TMA.
-  static constexpr bool kStages = kWarpgroups_ == 2 && kSplits_ == 1;
+  static constexpr bool kStages = kWarpgroups_ == 2 && kSplits_ == 1 && !kPromotes_;
   static constexpr int kThreads = 128 * kWarpgroups_ + (kMovesRegisters ? 128 : 32);
   static_assert(kCols % 16 == 0 && kCols <= 256);
+  static_assert(!kPromotes_ || (kSlabs_ == 1 && 128 % kCols_ == 0));
 };
+inline constexpr int kPromotedK = 128;  // elements of k that a tile adds up before it promotes
 
 // The shapes that are compiled. One warpgroup serves few rows; its column counts make the tiles of
 // common layers fill the SMs in one wave. Two warpgroups serve many rows.
@@ -50,6 +53,21 @@ using Sm90Tiles2 = Sm90TileList<Sm90Tile<2, 32, 2>, Sm90Tile<2, 48, 2>, Sm90Tile
 // For products with too few tiles to keep every SM, or its memory traffic, busy.
 using Sm90TilesSplit =
     Sm90TileList<Sm90Tile<2, 64, 1, 2>, Sm90Tile<2, 96, 1, 2>, Sm90Tile<2, 128, 1, 2>>;
+
+// For 8-bit codes: fewer shapes, each good for several sizes. Integers have none of 256 columns,
+// whose sums and their floats would not fit into registers.
+using Sm90TilesInt8 =
+    Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 48, 2>, Sm90Tile<1, 64, 2>, Sm90Tile<1, 96, 2>,
+                 Sm90Tile<1, 128, 2>, Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>,
+                 Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>>;
+using Sm90TilesFp8 =
+    Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 48, 2>, Sm90Tile<1, 64, 2>, Sm90Tile<1, 96, 2>,
+                 Sm90Tile<1, 128, 2>, Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>,
+                 Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>, Sm90Tile<2, 256, 1>>;
+// For unsigned codes of A, whose zero points take registers.
+using Sm90TilesUnsigned = Sm90TileList<Sm90Tile<1, 64, 2>, Sm90Tile<2, 128, 1>>;
+using Sm90TilesPromoted = Sm90TileList<Sm90Tile<1, 32, 1, 1, true>, Sm90Tile<1, 64, 1, 1, true>,
+                                       Sm90Tile<2, 128, 1, 1, true>>;
 
 inline constexpr int kSlabBytes = 128;  // one row of a slab
 inline constexpr int kMaxStages = 24;
@@ -79,13 +97,17 @@ struct Sm90Layout {
   constexpr int size() const { return barriers() + 2 * 8 * kMaxStages; }
 };
 
+// What the operands are: 16-bit values, 8-bit codes of a kind, or codes whose sums are promoted.
+enum class Sm90Operands : uint8_t { values, fp8, int8, unsigned_int8, promoted };
+
 struct Sm90Problem {
   int64_t m;
   int64_t n;
-  int64_t k;
+  int64_t k;  // in units of 2 bytes: half the elements of codes
   int64_t batch = 1;
   bool is_gated = false;
   bool stages_out = false;  // out can be stored by TMA: 16-bit, aligned
+  Sm90Operands operands = Sm90Operands::values;
   int num_sms = 132;
   int64_t shared_bytes = 227 * 1024;
 };
@@ -96,12 +118,13 @@ struct Sm90Shape {
   int cols;
   int slabs;
   int splits = 1;
+  bool promotes = false;
 
   bool operator==(const Sm90Shape&) const = default;
 };
 template <class Tile>
 constexpr Sm90Shape shape_of() {
-  return {Tile::kWarpgroups, Tile::kCols, Tile::kSlabs, Tile::kSplits};
+  return {Tile::kWarpgroups, Tile::kCols, Tile::kSlabs, Tile::kSplits, Tile::kPromotes};
 }
 template <class... Tiles>
 constexpr auto shapes_of(Sm90TileList<Tiles...>) {
@@ -144,7 +167,8 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
   const int out_cols = problem.is_gated ? shape.cols / 2 : shape.cols;
   plan.layout.a_slot_bytes = plan.a_rows * kSlabBytes * shape.slabs;
   plan.layout.b_slot_bytes = shape.cols * kSlabBytes * shape.slabs;
-  const bool stages_out = shape.warpgroups == 2 && shape.splits == 1 && problem.stages_out;
+  const bool stages_out =
+      shape.warpgroups == 2 && shape.splits == 1 && !shape.promotes && problem.stages_out;
   plan.layout.store_bytes =
       stages_out && out_cols % 16 == 0 ? 4 * shape.warpgroups * kStoreBuffers * kStoreBytes : 0;
   const int64_t stage_bytes = plan.layout.a_slot_bytes + plan.layout.b_slot_bytes;
@@ -195,14 +219,21 @@ constexpr int64_t estimate_memory_cycles(const Sm90Problem& problem) {
 // Few rows: the time is that of reading B. Cut it so that all SMs get equal shares within three
 // waves; with more waves, long copies matter more than equal shares.
 constexpr Sm90Shape choose_shape_for_few(const Sm90Problem& problem) {
+  if (problem.operands == Sm90Operands::unsigned_int8) return {1, 64, 2};
   const bool is_fewest = problem.m <= 32;
+  const bool has_values = problem.operands == Sm90Operands::values;
+  const bool promotes = problem.operands == Sm90Operands::promoted;
   const auto with_slabs = [&](int cols) {
+    if (promotes) return Sm90Shape{1, cols, 1, 1, true};
+    if (!has_values) return Sm90Shape{1, cols, 2};
     if (cols <= 64) return Sm90Shape{1, cols, is_fewest ? 4 : 2};
     return Sm90Shape{1, cols, cols <= 128 ? 2 : 1};
   };
-  int best = 112;
+  int best = has_values ? 112 : promotes ? 64 : 128;
   int64_t fewest = INT64_MAX;
   for (const int cols : {192, 128, 112, 96, 64, 48, 32}) {
+    if (!has_values && (cols == 192 || cols == 112)) continue;
+    if (promotes && cols != 64 && cols != 32) continue;
     const int64_t waves = divide_up(divide_up(problem.n, cols) * problem.batch, problem.num_sms);
     if (waves > 3) continue;
     if (waves * cols < fewest) {
@@ -215,6 +246,7 @@ constexpr Sm90Shape choose_shape_for_few(const Sm90Problem& problem) {
 
 constexpr Sm90Shape choose_shape_for_many(const Sm90Problem& problem) {
   Sm90Shape best{2, 128, 1};
+  if (problem.operands == Sm90Operands::unsigned_int8) return best;
   int64_t fewest = INT64_MAX;
   const auto consider = [&](Sm90Shape shape) {
     const int64_t cycles = estimate_cycles(problem, shape);
@@ -222,6 +254,18 @@ constexpr Sm90Shape choose_shape_for_many(const Sm90Problem& problem) {
     fewest = cycles;
     best = shape;
   };
+  if (problem.operands == Sm90Operands::promoted) {
+    for (const Sm90Shape shape : shapes_of(Sm90TilesPromoted{})) consider(shape);
+    return best;
+  }
+  if (problem.operands == Sm90Operands::fp8) {
+    for (const Sm90Shape shape : shapes_of(Sm90TilesFp8{})) consider(shape);
+    return best;
+  }
+  if (problem.operands == Sm90Operands::int8) {
+    for (const Sm90Shape shape : shapes_of(Sm90TilesInt8{})) consider(shape);
+    return best;
+  }
   for (const Sm90Shape shape : shapes_of(Sm90Tiles2{})) consider(shape);
   for (const int cols : {64, 96, 128}) consider({1, cols, 2});
   return best;
@@ -233,8 +277,8 @@ constexpr Sm90Plan plan_sm90(const Sm90Problem& problem) {
       problem.m <= 64 ? choose_shape_for_few(problem) : choose_shape_for_many(problem);
   // In large products, blocks that share B save L2 reads, and with them power.
   const int64_t m_tiles = divide_up(problem.m, 64 * shape.warpgroups);
-  const bool shares_b =
-      shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
+  const bool shares_b = (shape.cols >= 192 || (shape.promotes && shape.warpgroups == 2)) &&
+                        m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
   return make_plan(problem, shape, shares_b);
 }
 
@@ -288,5 +332,12 @@ template <class T>
 void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 template <class T>
 void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+// For codes of type In; T is the type of bias, residual and 16-bit results.
+template <class In, class T>
+void launch_codes(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+template <class T>
+void launch_unsigned(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+template <class In, class T>
+void launch_promoted(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 
 }  // namespace tessera::kernels

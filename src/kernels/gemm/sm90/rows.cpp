@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/gemm/sm90/plan.h"
 #include "kernels/gemm/w4/launch.h"
@@ -15,7 +16,7 @@ namespace {
 
 // Whether TMA can copy the rows: they start at multiples of 16 bytes.
 bool is_copied_in_chunks(const TensorView& t) {
-  constexpr int64_t kChunk = 8;  // 16-bit elements in 16 bytes
+  const int64_t kChunk = 128 / bit_width(t.dtype);  // elements in 16 bytes
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.stride(-2) % kChunk == 0 &&
          (t.rank < 3 || t.stride(0) % kChunk == 0);
 }
@@ -27,7 +28,7 @@ Sm90Problem problem_of(const GemmArgs& args) {
           .k = args.a.size(-1),
           .batch = args.a.rank == 3 ? args.a.size(0) : 1,
           .is_gated = args.is_gated,
-          .stages_out = args.out.dtype == args.a.dtype && is_copied_in_chunks(args.out) &&
+          .stages_out = args.out.dtype == value_type(args) && is_copied_in_chunks(args.out) &&
                         args.out.size(-1) % 8 == 0,
           .num_sms = device.num_sms,
           .shared_bytes = device.shared_bytes_per_block};
@@ -57,6 +58,50 @@ void launch_gemm(const GemmArgs& args, const Context& ctx) {
   } else {
     launch_two_warpgroups<T>(args, plan, ctx);
   }
+}
+
+// Whether a scale changes along k, or sums of FP8 must be floats.
+bool promotes(const GemmArgs& args) {
+  return args.a_scale->rank == 2 || args.b.scale->rank == 2 || args.sums_in_float;
+}
+
+// Scales of blocks are those of 128 elements of k, by 128 rows of b or by one.
+bool accepts_codes(const GemmArgs& args) {
+  const int64_t k = args.a.size(-1);
+  const Weight& b = args.b;
+  if (b.scale->rank == 2) {
+    const ScaleLayout scales = scale_layout(b);
+    if (scales.cols_per_scale != kPromotedK) return false;
+    if (scales.rows_per_scale != 1 && scales.rows_per_scale != 128) return false;
+  }
+  return k > 0 && k % kPromotedK == 0 && is_copied_in_chunks(args.a) &&
+         is_copied_in_chunks(b.values) && (!args.a_zero_point || !promotes(args));
+}
+
+template <class In, class T>
+void launch_codes_gemm(const GemmArgs& args, const Context& ctx) {
+  Sm90Problem problem = problem_of(args);
+  if (problem.m == 0 || problem.n == 0) return;
+  problem.k /= 2;
+  problem.operands = std::is_unsigned_v<In>   ? Sm90Operands::unsigned_int8
+                     : promotes(args)         ? Sm90Operands::promoted
+                     : std::is_integral_v<In> ? Sm90Operands::int8
+                                              : Sm90Operands::fp8;
+  const Sm90Plan plan = plan_sm90(problem);
+  if constexpr (std::is_unsigned_v<In>) {
+    launch_unsigned<T>(args, plan, ctx);
+  } else if (plan.shape.promotes) {
+    launch_promoted<In, T>(args, plan, ctx);
+  } else {
+    launch_codes<In, T>(args, plan, ctx);
+  }
+}
+
+template <class In, class T>
+constexpr Row<GemmArgs> codes_row(DType out) {
+  const DType weight = std::is_integral_v<In> ? DType::i8 : dtype_of<In>;
+  return {"gemm", Library::sm90, {dtype_of<In>, out, weight}, &launch_codes_gemm<In, T>,
+          {},     &accepts_codes};
 }
 
 // One launcher stores every type of out.
@@ -100,8 +145,7 @@ void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
                           .num_sms = device.num_sms,
                           .shared_bytes = device.shared_bytes_per_block};
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
-  const int splits = choose_w4_splits(problem.n, problem.k, problem.num_sms);
-  const W4Plan plan = make_w4_plan(problem, splits);
+  const W4Plan plan = plan_w4(problem);
   const bool is_found = with_constant<0, 32, 64, 128>(
       problem.group, [&](auto group) { launch_w4<T, group()>(args, plan, ctx); });
   expects(is_found, "gemm: the plan names a group that is not compiled");
@@ -121,13 +165,34 @@ constexpr Row<GemmArgs> w4_row(DType out) {
 }
 
 constexpr Row<GemmArgs> kRows[] = {
-    row<Bf16>(DType::bf16),    row<Bf16>(DType::f32),    row<Bf16>(DType::e4m3),
-    row<Bf16>(DType::i8),      row<F16>(DType::f16),     row<F16>(DType::f32),
-    row<F16>(DType::e4m3),     row<F16>(DType::i8),
+    row<Bf16>(DType::bf16),
+    row<Bf16>(DType::f32),
+    row<Bf16>(DType::e4m3),
+    row<Bf16>(DType::i8),
+    row<F16>(DType::f16),
+    row<F16>(DType::f32),
+    row<F16>(DType::e4m3),
+    row<F16>(DType::i8),
 
-    w4_row<Bf16>(DType::bf16), w4_row<Bf16>(DType::f32), w4_row<Bf16>(DType::e4m3),
-    w4_row<Bf16>(DType::i8),   w4_row<F16>(DType::f16),  w4_row<F16>(DType::f32),
-    w4_row<F16>(DType::e4m3),  w4_row<F16>(DType::i8),
+    w4_row<Bf16>(DType::bf16),
+    w4_row<Bf16>(DType::f32),
+    w4_row<Bf16>(DType::e4m3),
+    w4_row<Bf16>(DType::i8),
+    w4_row<F16>(DType::f16),
+    w4_row<F16>(DType::f32),
+    w4_row<F16>(DType::e4m3),
+    w4_row<F16>(DType::i8),
+
+    codes_row<E4m3, Bf16>(DType::bf16),
+    codes_row<E4m3, F16>(DType::f16),
+    codes_row<E4m3, Bf16>(DType::f32),
+    codes_row<E4m3, Bf16>(DType::e4m3),
+    codes_row<int8_t, Bf16>(DType::bf16),
+    codes_row<int8_t, F16>(DType::f16),
+    codes_row<int8_t, Bf16>(DType::f32),
+    codes_row<int8_t, Bf16>(DType::i8),
+    codes_row<uint8_t, Bf16>(DType::bf16),
+    codes_row<uint8_t, Bf16>(DType::f32),
 };
 
 }  // namespace

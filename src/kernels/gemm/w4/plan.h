@@ -9,23 +9,28 @@
 
 namespace tessera::kernels {
 
-// A thread block computes 64 rows of the weight for each of its consumer warpgroups, by kTokens
-// rows of A. A stage of the ring holds 128 elements of k. kGroup elements of k share a scale; 0: a
-// whole row does.
+// A thread block computes a strip of 64 rows of the weight for each of its consumer warpgroups, by
+// kTokens rows of A. A stage of the ring holds 128 elements of k. kGroup elements of k share a
+// scale; 0: a whole row does. 128 tokens take the registers of two strips.
+constexpr int w4_strips(int tokens) { return tokens > 64 ? 2 : 4; }
 template <int kTokens_, int kGroup_>
 struct W4Tile {
   static constexpr int kTokens = kTokens_;
   static constexpr int kGroup = kGroup_;
-  static constexpr int kStrips = 4;
+  static constexpr int kStrips = w4_strips(kTokens_);
   static constexpr int kRows = 64 * kStrips;
   static constexpr int kUnits = 4 * kStrips;            // consumer warps, with 16 rows each
   static constexpr int kThreads = 128 * kStrips + 128;  // the producers' warpgroup is half idle
-  // A block starts with 96 registers a thread; the producers give some of theirs to the consumers.
-  static constexpr int kProducerRegisters = kTokens >= 64 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kTokens >= 64 ? 112 : 104;
-  static_assert(kTokens % 8 == 0 && kTokens <= 64);
+  // A block starts with 96 registers a thread, or 168 with two strips; the producers give some of
+  // theirs to the consumers.
+  static constexpr int kProducerRegisters = kTokens == 64 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kTokens > 64 ? 232 : kTokens == 64 ? 112 : 104;
+  // Few tokens: each warp multiplies by mma.sync, which needs neither fence nor wait. Its sums have
+  // the same bits as those of wgmma.
+  static constexpr bool kUsesMma = kTokens == 8;
+  static_assert(kTokens % 8 == 0 && kTokens <= 128);
 };
-inline constexpr int kW4Tokens[] = {8, 16, 32, 64};
+inline constexpr int kW4Tokens[] = {8, 16, 32, 64, 128};
 inline constexpr int kW4Rows = W4Tile<8, 0>::kRows;
 
 inline constexpr int kW4StageK = 128;
@@ -64,7 +69,9 @@ struct W4Problem {
 
 struct W4Plan {
   int tokens;
-  int splits;  // blocks of a cluster, each with a part of k
+  int parts;      // of k
+  int splits;     // blocks of a cluster, each with a part of k; 1: a block has all parts
+  bool shares_a;  // two blocks of a cluster share A: every tile then is a pair
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;  // of all batches
@@ -75,7 +82,7 @@ struct W4Plan {
 
 // Parts of k, by the sizes of the weight alone: the same for every m, so that a row of A gives the
 // same bits in any batch. As many as keep all SMs loading, each at least 256 elements long.
-constexpr int choose_w4_splits(int64_t n, int64_t k, int num_sms) {
+constexpr int choose_w4_parts(int64_t n, int64_t k, int num_sms) {
   const int64_t tiles = (n + kW4Rows - 1) / kW4Rows;
   const int64_t most = std::min<int64_t>(kW4MaxSplits, k / (2 * kW4StageK));
   return static_cast<int>(
@@ -93,30 +100,41 @@ constexpr int choose_w4_tokens(int64_t m) {
 constexpr int w4_scale_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64 * 4; }
 constexpr int w4_zero_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64; }
 
-// Stages of A in flight before the producer waits for the oldest; the ring has at least one more.
-constexpr int w4_lag(int tokens) { return tokens >= 64 ? 1 : 3; }
+// Stages of A that are copied by cp.async and in flight before the producer waits for the oldest;
+// the ring has at least one more. More tokens come by TMA.
+inline constexpr int kW4Lag = 3;
+constexpr bool is_w4_copied_by_tma(int tokens) { return tokens >= 32; }
 
 // For sizes of at least 1.
-constexpr W4Plan make_w4_plan(const W4Problem& problem, int splits) {
-  constexpr int kStrips = W4Tile<8, 0>::kStrips;
+constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   const auto divide_up = [](int64_t value, int64_t by) { return (value + by - 1) / by; };
   W4Plan plan{};
   plan.tokens = choose_w4_tokens(problem.m);
-  plan.splits = splits;
+  plan.parts = parts;
+  const int strips = w4_strips(plan.tokens);
+  // With many tokens every block has enough to do, and adds up the parts of k one after another.
+  plan.splits = plan.tokens > 64 ? 1 : parts;
   plan.num_m_tiles = static_cast<int>(divide_up(problem.m, plan.tokens));
-  plan.num_n_tiles = static_cast<int>(divide_up(problem.n, kW4Rows));
+  plan.num_n_tiles = static_cast<int>(divide_up(problem.n, 64 * strips));
+  // Many tokens are read from L2 again for every strip; two blocks that share them halve that.
+  plan.shares_a = plan.tokens > 64 && plan.num_n_tiles > 1 && problem.num_sms >= 2;
+  if (plan.shares_a) plan.num_n_tiles = (plan.num_n_tiles + 1) / 2;
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
   // A cluster that splits k computes one tile; the others are persistent.
-  plan.num_blocks =
-      splits > 1 ? splits * plan.num_tiles : std::min(plan.num_tiles, problem.num_sms);
-  // A kilobyte for each warp; or the partial sums of a block's share of the units.
-  const int64_t units = W4Tile<8, 0>::kUnits;
-  const int64_t shared_units = splits > 1 ? divide_up(units, splits) * splits : 0;
+  const int blocks = plan.shares_a ? 2 : 1;
+  plan.num_blocks = plan.splits > 1 ? plan.splits * plan.num_tiles
+                                    : blocks * std::min(plan.num_tiles, problem.num_sms / blocks);
+  // A kilobyte for each warp, behind the sums of all units so far if a block has several parts; or
+  // the partial sums of a block's share of the units of 16 rows.
+  const int64_t units = 4 * strips;
+  int64_t fold_units = 0;
+  if (parts > 1) fold_units = plan.splits > 1 ? divide_up(units, parts) * parts : units;
+  const int64_t fold_kilobytes = divide_up(fold_units * 16 * plan.tokens * 4, 1024);
   plan.layout.fold_bytes = static_cast<int>(
-      std::max(units, divide_up(shared_units * 16 * plan.tokens * 4, 1024)) * 1024);
+      (plan.splits > 1 ? std::max(units, fold_kilobytes) : fold_kilobytes + units) * 1024);
   const int zero_bytes = problem.has_zero_points ? w4_zero_bytes(problem.group) : 0;
   const int bytes = plan.tokens * kW4StageK * 2 +
-                    kStrips * (kW4StripBytes + w4_scale_bytes(problem.group) + zero_bytes);
+                    strips * (kW4StripBytes + w4_scale_bytes(problem.group) + zero_bytes);
   plan.layout.stage_bytes = static_cast<int>(divide_up(bytes, 1024) * 1024);
   const int64_t room =
       problem.shared_bytes - plan.layout.fold_bytes - 2 * 8 * kW4MaxStages - kW4FoldBarrierBytes;
@@ -126,7 +144,7 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int splits) {
   return plan;
 }
 constexpr W4Plan plan_w4(const W4Problem& problem) {
-  return make_w4_plan(problem, choose_w4_splits(problem.n, problem.k, problem.num_sms));
+  return make_w4_plan(problem, choose_w4_parts(problem.n, problem.k, problem.num_sms));
 }
 
 // [begin, end) of blocks of k, or of units.

@@ -4,12 +4,14 @@
 //   D^T = epilogue(W[n, k] . A[m, k]^T),   W = (codes - zero point) * scale,   sums in float
 //
 // Work      A block owns 256 rows of W, a strip of 64 for each of four warpgroups, by up to 64 rows
-//           of A: W is wgmma's operand in registers, so that 1 to 8 tokens cost one instruction's
-//           n of 8 and nothing is padded to 64. A cluster cuts k into parts, one for each block.
+//           of A; or 128 by up to 128. W is the operand whose rows fill the instruction, so that 1
+//           to 8 tokens cost an n of 8 and nothing is padded to 64. Where n has few blocks, a
+//           cluster cuts k into parts, one for each block; with 128 rows of A a block has them all.
 // Pipeline  One warp copies codes, scales and zero points into a ring by TMA, the first stages
-//           before the kernel in front has finished if the weight is static. Another warp copies A
-//           by cp.async, which does not queue behind the codes in the TMA unit. Consumers load 16
-//           bytes, make four fragments of them and multiply while they convert the next four.
+//           before the kernel in front has finished if the weight is static. Another warp copies A:
+//           few tokens by cp.async, which does not queue behind the codes in the TMA unit, many by
+//           TMA. Consumers load 16 bytes and make four fragments of them. Up to 8 tokens each warp
+//           multiplies by mma.sync; more by wgmma, while the next fragments are converted.
 // Output    Codes become exact integers (times a power of two), the sum over one group is taken by
 //           the tensor cores from zero, and its scale is applied to it in float: one fused
 //           multiply-add per group. Parts of k are added in their order. Tile, group and parts
@@ -20,13 +22,13 @@
 //           multiples of 16 bytes.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include <cuda.h>
 
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/w4/convert.cuh"
 #include "kernels/gemm/w4/launch.h"
 #include "kernels/gemm/w4/plan.h"
 #include "kernels/launch.h"
@@ -39,12 +41,16 @@
 #include "tile/ptx/cluster.cuh"
 #include "tile/ptx/cluster_index.cuh"
 #include "tile/ptx/cp_async.cuh"
+#include "tile/ptx/ldmatrix.cuh"
 #include "tile/ptx/mbarrier.cuh"
+#include "tile/ptx/mma.cuh"
 #include "tile/ptx/shared.cuh"
 #include "tile/ptx/tma.cuh"
+#include "tile/ptx/tma_tensor.cuh"
 #include "tile/ptx/warp.cuh"
 #include "tile/ptx/wgmma.cuh"
 #include "tile/swizzle.cuh"
+#include "tile/tensor_map.h"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
@@ -57,15 +63,19 @@ struct W4Params {
   const char* a;        // [batch, m, k]
   int64_t a_row_bytes;
   int64_t a_batch_bytes;
+  CUtensorMap a_map;  // the same, for TMA; read only if is_w4_copied_by_tma
   W4Layout layout;
   int num_k_blocks;  // of 128; at least 1
-  int splits;
+  int parts;         // of k
+  int splits;        // of k over the blocks of a cluster: parts, or 1
+  bool shares_a;     // two blocks of a cluster have neighbouring rows of W and share A
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;
   int num_early;  // stages to load before the kernel in front has finished; 0: none
-  // By rank in the cluster, so that no block divides: its part of k in blocks of 128, and the first
-  // of the units of 16 rows that it adds up. Each ends where the next begins.
+  // So that no block divides: the first block of 128 of each part of k; and, by rank in the
+  // cluster, the first of the units of 16 rows that a block adds up. Each ends where the next
+  // begins.
   int first_k_block[kW4MaxSplits + 1];
   int first_unit[kW4MaxSplits + 1];
   EpilogueParams epilogue;
@@ -74,18 +84,24 @@ static_assert(std::is_trivially_copyable_v<W4Params>);
 
 using W4Ring = tile::Pipeline<kW4MaxStages>;
 
-// The tile that a cluster computes. Consecutive tiles have the same rows of W.
+// The tile that a block computes. Consecutive tiles have the same rows of W. With shares_a the
+// count of tiles is one of pairs.
 struct W4Place {
   int n_tile;
   int m_tile;
   int batch;
 };
 __device__ inline W4Place w4_place(const W4Params& p, int index) {
-  if (p.num_tiles == p.num_n_tiles) return {index, 0, 0};
-  const int per_batch = p.num_m_tiles * p.num_n_tiles;
-  const int batch = index / per_batch;
-  index -= batch * per_batch;
-  return {index / p.num_m_tiles, index % p.num_m_tiles, batch};
+  W4Place at{index, 0, 0};
+  if (p.num_tiles != p.num_n_tiles) {
+    const int per_batch = p.num_m_tiles * p.num_n_tiles;
+    at.batch = index / per_batch;
+    index -= at.batch * per_batch;
+    at.n_tile = index / p.num_m_tiles;
+    at.m_tile = index % p.num_m_tiles;
+  }
+  if (p.shares_a) at.n_tile = 2 * at.n_tile + static_cast<int>(tile::ptx::cluster_rank());
+  return at;
 }
 // A cluster that splits k has one tile; other blocks take tiles in turn.
 struct W4Walk {
@@ -94,15 +110,17 @@ struct W4Walk {
 };
 __device__ inline W4Walk w4_walk(const W4Params& p) {
   if (p.splits > 1) return {static_cast<int>(tile::ptx::cluster_index()), p.num_tiles};
-  return {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  const int blocks = p.shares_a ? 2 : 1;
+  return {static_cast<int>(blockIdx.x) / blocks, static_cast<int>(gridDim.x) / blocks};
 }
 
-// A block's rank in its cluster, and its part of k in blocks of 128. Each role computes them anew:
-// kept across the roles' branches they would be spilled.
+// A block's rank in its cluster, and its blocks of k. Each role computes them anew: kept across the
+// roles' branches they would be spilled.
 __device__ inline int w4_rank(const W4Params& p) {
   return p.splits > 1 ? static_cast<int>(tile::ptx::cluster_rank()) : 0;
 }
 __device__ inline W4Range w4_k_range(const W4Params& p) {
+  if (p.splits == 1) return {0, p.num_k_blocks};
   const int rank = w4_rank(p);
   return {p.first_k_block[rank], p.first_k_block[rank + 1]};
 }
@@ -116,71 +134,10 @@ struct W4Stage {
   static constexpr int kZeros = kScales + Tile::kStrips * w4_scale_bytes(Tile::kGroup);
 };
 
-// The packing is wgmma's operand: nibble `reg` of half i of a lane's word is element i of register
-// `reg` of its fragment.
-constexpr bool is_packed_as_operand() {
-  for (int step = 0; step < 4; ++step) {
-    for (int thread = 0; thread < 128; ++thread) {
-      for (int reg = 0; reg < 4; ++reg) {
-        for (int i = 0; i < 2; ++i) {
-          const tile::TileCoord at = tile::a_fragment_coord(2, thread % 32, reg, i);
-          const NibblePlace place =
-              fragment_place(thread / 32 * 16 + at.row, 16 * step + at.col, kFragmentCols);
-          const int bit = 16 * i + 4 * reg;
-          if (place.byte != thread * 16 + step * 4 + bit / 8 || place.shift != bit % 8)
-            return false;
-        }
-      }
-    }
-  }
-  return true;
-}
-static_assert(is_packed_as_operand());
-
-// Two codes at once. A code is exact as a subnormal: nibble 0 of a half is q times the smallest
-// number, nibble 1 is 16 q times it. One multiply-add by a power of two makes (q - zero) * kUnit of
-// either, exactly.
-template <class T>
-struct W4Convert;
-template <>
-struct W4Convert<Bf16> {
-  static constexpr uint32_t kLow = 0x7f007f00;   // 2^127: q * 2^-133 becomes q * 2^-6
-  static constexpr uint32_t kHigh = 0x7d007d00;  // 2^123
-  static constexpr float kUnit = 0x1p-6f;
-  __device__ static uint32_t multiply_add(uint32_t x, uint32_t factor, uint32_t addend) {
-    uint32_t y;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(factor), "r"(addend));
-    return y;
-  }
-};
-template <>
-struct W4Convert<F16> {
-  static constexpr uint32_t kLow = 0x78007800;   // 2^15: q * 2^-24 becomes q * 2^-9
-  static constexpr uint32_t kHigh = 0x68006800;  // 2^11
-  static constexpr float kUnit = 0x1p-9f;
-  __device__ static uint32_t multiply_add(uint32_t x, uint32_t factor, uint32_t addend) {
-    uint32_t y;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(factor), "r"(addend));
-    return y;
-  }
-};
-
-// The fragment of 16 rows by 16 columns in one word of codes; zero[i] is minus the zero point of
-// row i of a lane's two, times kUnit, in both halves.
-template <class T>
-__device__ __forceinline__ void convert_word(uint32_t word, const uint32_t (&zero)[2],
-                                             uint32_t (&a)[4]) {
-  using Convert = W4Convert<T>;
-  const uint32_t upper = word >> 8;
-  a[0] = Convert::multiply_add(word & 0x000f000f, Convert::kLow, zero[0]);
-  a[1] = Convert::multiply_add(word & 0x00f000f0, Convert::kHigh, zero[1]);
-  a[2] = Convert::multiply_add(upper & 0x000f000f, Convert::kLow, zero[0]);
-  a[3] = Convert::multiply_add(upper & 0x00f000f0, Convert::kHigh, zero[1]);
-}
-template <class T>
-__device__ __forceinline__ uint32_t negated_zero(int zero_point) {
-  const float value = -W4Convert<T>::kUnit * static_cast<float>(zero_point);
-  return tile::pack_pair<T>(value, value);
+// Units of 16 rows in a tile, less those beyond n.
+template <class Tile>
+__device__ int w4_num_units(const W4Params& p, W4Place at) {
+  return max(0, min(Tile::kUnits, p.epilogue.n / 16 - at.n_tile * Tile::kUnits));
 }
 
 // Copies codes, scales and zero points: one warp, a lane for each strip.
@@ -191,7 +148,7 @@ struct W4CodeProducer {
   uint32_t shared;
 
   __device__ int num_strips(W4Place at) const {
-    return min(Tile::kStrips, p.epilogue.n / 64 - at.n_tile * Tile::kStrips);
+    return max(0, min(Tile::kStrips, p.epilogue.n / 64 - at.n_tile * Tile::kStrips));
   }
 
   __device__ void load(const W4Ring::State& state, W4Place at, int k_block) const {
@@ -258,17 +215,36 @@ struct W4CodeProducer {
   }
 };
 
-// Copies A: one warp. Rows beyond m are not copied: what lies in their place reaches results that
-// are not stored.
+// Copies A: one warp.
 template <class Tile>
 struct W4TokenProducer {
-  static constexpr int kLag = w4_lag(Tile::kTokens);
-
   const W4Params& p;
   const W4Ring& ring;
   uint32_t shared;
 
-  // Half of the warp copies the 256 bytes of a row.
+  // By TMA: one thread. Rows beyond m come as zeros. Two blocks that share A each load half of it
+  // for both.
+  __device__ void copy(const W4Ring::State& state, W4Place at, int k_block) const {
+    ring.producer_expect(state, W4Stage<Tile>::kCodes);
+    const uint32_t tokens = shared + p.layout.stage(state.index) + W4Stage<Tile>::kA;
+    const int row = at.m_tile * Tile::kTokens;
+    if (!p.shares_a) {
+      tile::ptx::tensor_load(tokens, &p.a_map, tile::ptx::Coord{0, row, k_block * 2, at.batch},
+                             ring.full(state));
+      return;
+    }
+    const int half = static_cast<int>(tile::ptx::cluster_rank()) * (Tile::kTokens / 2);
+    TESSERA_UNROLL
+    for (int slab = 0; slab < 2; ++slab) {
+      tile::ptx::tensor_load_multicast(
+          tokens + (slab * Tile::kTokens + half) * 128, &p.a_map,
+          tile::ptx::Coord{0, row + half, k_block * 2 + slab, at.batch}, ring.full(state),
+          uint16_t{3});
+    }
+  }
+
+  // By cp.async: half of the warp copies the 256 bytes of a row. Rows beyond m are not copied: what
+  // lies in their place reaches results that are not stored.
   __device__ void load(const W4Ring::State& state, W4Place at, int k_block) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int piece = lane % 16;
@@ -303,16 +279,23 @@ struct W4TokenProducer {
       const W4Place at = w4_place(p, i);
       for (int k_block = range.begin; k_block < range.end; ++k_block) {
         ring.producer_acquire(state);
-        load(state, at, k_block);
-        state.advance(p.layout.num_stages);
-        if (++num_waiting <= kLag) continue;
-        tile::ptx::cp_async_wait_group<kLag>();
-        hand_over(oldest);
-        --num_waiting;
+        if constexpr (is_w4_copied_by_tma(Tile::kTokens)) {
+          if (threadIdx.x % 32 == 0) copy(state, at, k_block);
+          state.advance(p.layout.num_stages);
+        } else {
+          load(state, at, k_block);
+          state.advance(p.layout.num_stages);
+          if (++num_waiting <= kW4Lag) continue;
+          tile::ptx::cp_async_wait_group<kW4Lag>();
+          hand_over(oldest);
+          --num_waiting;
+        }
       }
     }
     tile::ptx::cp_async_wait_group<0>();
     for (; num_waiting > 0; --num_waiting) hand_over(oldest);
+    // No block may exit while the other still arrives on its barriers.
+    if (p.shares_a) ring.producer_drain(state, p.layout.num_stages);
   }
 };
 
@@ -337,19 +320,113 @@ struct W4Consumer {
   uint32_t shared;
   int warpgroup;
 
-  __device__ int unit() const { return static_cast<int>(threadIdx.x) / 32; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ int unit() const { return static_cast<int>(threadIdx.x) / 32; }
+
+  __device__ void release(const W4Ring::State& state) const {
+    __syncwarp();
+    if (!p.shares_a) {
+      if (lane() == 0) ring.consumer_release(state);
+    } else if (lane() < 2) {
+      ring.consumer_release(state, lane());
+    }
+  }
+
+  // The shuffle tells the compiler that the stage is the same in all lanes, so that descriptors are
+  // computed in uniform registers.
+  __device__ __forceinline__ uint32_t stage_of(const W4Ring::State& state) const {
+    return shared + p.layout.stage(__shfl_sync(~0u, state.index, 0));
+  }
+
+  __device__ __forceinline__ static void add_part(float (&sums)[kRegs], const float (&part)[kRegs],
+                                                  const float (&scale)[2]) {
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
+  }
+
+  // kCount blocks of k by mma.sync. Sums of a group start at 0, as those of wgmma do, so the groups
+  // of different blocks are independent chains of products, which hide each other's latency.
+  template <int kCount>
+  __device__ __forceinline__ void multiply_blocks_mma(float (&sums)[kRegs], W4Ring::State& state,
+                                                      const uint32_t (&row_zero)[2]) const {
+    static_assert(kCount == 1 || kSteps == 8);
+    W4Ring::State states[kCount];
+    uint32_t words[kCount][2][4];
+    uint32_t tokens[kCount][4][kEights][4];
+    uint32_t zero[kCount][2];
+    float scale[kCount][2] = {};
+    float part[kCount][kRegs];
+    // Everything is asked for at once, so that its latency is waited for once.
+    TESSERA_UNROLL
+    for (int b = 0; b < kCount; ++b) {
+      states[b] = state;
+      state.advance(p.layout.num_stages);
+      const uint32_t stage = shared + p.layout.stage(states[b].index);
+      ring.consumer_wait(states[b]);
+      load_words(stage, 0, words[b][0]);
+      load_words(stage, 1, words[b][1]);
+      TESSERA_UNROLL
+      for (int i = 0; i < 4 * kEights; ++i) {
+        load_tokens(stage, i % kEights, i / kEights, tokens[b][i / kEights][i % kEights]);
+      }
+      zero[b][0] = row_zero[0];
+      zero[b][1] = row_zero[1];
+      if constexpr (kHasGroups && kSteps == 8) load_group(stage, 0, zero[b], scale[b]);
+      TESSERA_UNROLL
+      for (int i = 0; i < kRegs; ++i) part[b][i] = 0;
+    }
+    TESSERA_UNROLL
+    for (int step = 0; step < 8; ++step) {
+      TESSERA_UNROLL
+      for (int b = 0; b < kCount; ++b) {
+        if constexpr (kSteps < 8) {
+          if (step % kSteps == 0) {
+            if (step > 0) add_part(sums, part[b], scale[b]);
+            load_group(shared + p.layout.stage(states[b].index), step / kSteps, zero[b], scale[b]);
+            TESSERA_UNROLL
+            for (int i = 0; i < kRegs; ++i) part[b][i] = 0;
+          }
+        }
+        uint32_t a[4];
+        convert_word<T>(words[b][step / 4][step % 4], zero[b], a);
+        float(&target)[kRegs] = kHasGroups ? part[b] : sums;
+        TESSERA_UNROLL
+        for (int eight = 0; eight < kEights; ++eight) {
+          float d[4];
+          TESSERA_UNROLL
+          for (int i = 0; i < 4; ++i) d[i] = target[4 * eight + i];
+          const uint32_t(&pair)[4] = tokens[b][step / 2][eight];
+          const uint32_t operand[2] = {pair[step % 2 * 2], pair[step % 2 * 2 + 1]};
+          tile::ptx::mma<T>(d, a, operand);
+          TESSERA_UNROLL
+          for (int i = 0; i < 4; ++i) target[4 * eight + i] = d[i];
+        }
+      }
+    }
+    TESSERA_UNROLL
+    for (int b = 0; b < kCount; ++b) {
+      if constexpr (kHasGroups) add_part(sums, part[b], scale[b]);
+      release(states[b]);
+    }
+  }
+
+  // Eight tokens by 32 elements of k, as two operands of mma.
+  __device__ __forceinline__ void load_tokens(uint32_t stage, int eight, int pair,
+                                              uint32_t (&tokens)[4]) const {
+    const int row = 8 * eight + lane() % 8;
+    const int byte = pair % 2 * 64 + lane() / 8 * 16;
+    tile::ptx::ldmatrix(tokens, stage + W4Stage<Tile>::kA + pair / 2 * (Tile::kTokens * 128) +
+                                    tile::swizzled(tile::Swizzle::b128, row * 128 + byte));
+  }
 
   // Steps converted at once, while the products of those before run; two sets of fragments.
-  static constexpr int kAtOnce = kSteps < 4 || Tile::kTokens >= 64 ? 2 : 4;
+  static constexpr int kAtOnce = kSteps < 4 || Tile::kTokens == 64 ? 2 : 4;
 
-  // One block of k.
+  // One block of k, its groups one after another.
   __device__ __forceinline__ void multiply_block(float (&sums)[kRegs], float (&part)[kRegs],
                                                  const W4Ring::State& state,
                                                  const uint32_t (&row_zero)[2]) const {
-    // The shuffle tells the compiler that the stage is the same in all lanes, so that descriptors
-    // are computed in uniform registers.
-    const uint32_t stage = shared + p.layout.stage(__shfl_sync(~0u, state.index, 0));
+    const uint32_t stage = stage_of(state);
     const uint64_t b =
         tile::k_major_descriptor<tile::Swizzle::b128>(stage + W4Stage<Tile>::kA, Tile::kTokens);
     ring.consumer_wait(state);
@@ -382,13 +459,9 @@ struct W4Consumer {
       }
       tile::ptx::wgmma_wait_group<0>();
       tile::ptx::wgmma_hold(part);
-      if constexpr (kHasGroups) {
-        TESSERA_UNROLL
-        for (int i = 0; i < kRegs; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
-      }
+      if constexpr (kHasGroups) add_part(sums, part, scale);
     }
-    __syncwarp();
-    if (lane() == 0) ring.consumer_release(state);
+    release(state);
   }
 
   // The thread's codes of 64 elements of k.
@@ -424,19 +497,19 @@ struct W4Consumer {
     }
   }
 
-  // The sums of this block's part of k for its 16 rows of W, times their scales.
-  __device__ void multiply(float (&sums)[kRegs], W4Ring::State& state, W4Place at) const {
-    const int row = at.n_tile * Tile::kRows + unit() * 16 + lane() / 4;
-    uint32_t zero[2];
-    TESSERA_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bool is_given = !kHasGroups && p.zero != nullptr;
-      zero[i] = negated_zero<T>(is_given ? p.zero[row + 8 * i] : kFragmentZero);
+  // Adds the blocks of k of one part, times their scales, to sums that are 0.
+  __device__ __forceinline__ void multiply_range(float (&sums)[kRegs], W4Ring::State& state,
+                                                 int count, const uint32_t (&zero)[2]) const {
+    if constexpr (Tile::kUsesMma) {
+      constexpr int kAtATime = Tile::kTokens == 8 && Tile::kGroup == 128 ? 2 : 1;
+      int block = 0;
+      for (; block + kAtATime <= count; block += kAtATime) {
+        multiply_blocks_mma<kAtATime>(sums, state, zero);
+      }
+      for (; block < count; ++block) multiply_blocks_mma<1>(sums, state, zero);
+      return;
     }
-    TESSERA_UNROLL
-    for (int i = 0; i < kRegs; ++i) sums[i] = 0;
-    const W4Range range = w4_k_range(p);
-    for (int k_block = range.begin; k_block < range.end; ++k_block) {
+    for (int block = 0; block < count; ++block) {
       if constexpr (kHasGroups) {
         float part[kRegs];
         leave_unset(part);
@@ -446,10 +519,64 @@ struct W4Consumer {
       }
       state.advance(p.layout.num_stages);
     }
+  }
+
+  // The sums of this block's part of k, or of all parts, for its 16 rows of W.
+  __device__ void multiply(float (&sums)[kRegs], W4Ring::State& state, W4Place at) const {
+    const int row = at.n_tile * Tile::kRows + unit() * 16 + lane() / 4;
+    uint32_t zero[2];
+    TESSERA_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const bool is_given = !kHasGroups && p.zero != nullptr;
+      zero[i] = negated_zero<T>(is_given ? p.zero[row + 8 * i] : kFragmentZero);
+    }
+    float scale[2] = {1, 1};
     if constexpr (!kHasGroups) {
-      const float scale[2] = {p.scale[row] * kInverseUnit, p.scale[row + 8] * kInverseUnit};
+      scale[0] = p.scale[row] * kInverseUnit;
+      scale[1] = p.scale[row + 8] * kInverseUnit;
+    }
+    const auto clear = [&] {
       TESSERA_UNROLL
-      for (int i = 0; i < kRegs; ++i) sums[i] *= scale[i / 2 % 2];
+      for (int i = 0; i < kRegs; ++i) sums[i] = 0;
+    };
+    const auto apply_row_scale = [&] {
+      if constexpr (!kHasGroups) {
+        TESSERA_UNROLL
+        for (int i = 0; i < kRegs; ++i) sums[i] *= scale[i / 2 % 2];
+      }
+    };
+    clear();
+    if constexpr (Tile::kTokens > 64) {  // parts one after another, their sum in shared memory
+      for (int part = 0; part < p.parts; ++part) {
+        multiply_range(sums, state, p.first_k_block[part + 1] - p.first_k_block[part], zero);
+        apply_row_scale();
+        if (p.parts == 1) return;
+        add_to_total(sums, part);
+        if (part + 1 < p.parts) clear();
+      }
+    } else {
+      const W4Range range = w4_k_range(p);
+      multiply_range(sums, state, range.end - range.begin, zero);
+      apply_row_scale();
+    }
+  }
+
+  // sums = total + sums; the total of the parts so far, from 0, is kept in shared memory, each
+  // thread its own.
+  __device__ void add_to_total(float (&sums)[kRegs], int part) const {
+    const uint32_t mine = shared + threadIdx.x * 16;
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; i += 4) {
+      const uint32_t place = mine + i / 4 * (Tile::kStrips * 128 * 16);
+      float4 total = make_float4(0, 0, 0, 0);
+      if (part > 0) total = tile::ptx::load_shared_v4(place);
+      sums[i] = total.x + sums[i];
+      sums[i + 1] = total.y + sums[i + 1];
+      sums[i + 2] = total.z + sums[i + 2];
+      sums[i + 3] = total.w + sums[i + 3];
+      tile::ptx::store_shared(
+          place, make_uint4(__float_as_uint(sums[i]), __float_as_uint(sums[i + 1]),
+                            __float_as_uint(sums[i + 2]), __float_as_uint(sums[i + 3])));
     }
   }
 
@@ -487,11 +614,12 @@ struct W4Consumer {
   // The blocks of 16 tokens that exist. A loop with one copy of the epilogue: the sums move down.
   __device__ void finish_whole(float (&sums)[kRegs], W4Place at) const {
     const int num_tokens = min(Tile::kTokens, p.epilogue.m - at.m_tile * Tile::kTokens);
+    const uint32_t scratch = shared + p.layout.fold_bytes - (Tile::kUnits - unit()) * 1024;
     for (int block = 0; 16 * block < num_tokens; ++block) {
       float values[kBlockValues];
       TESSERA_UNROLL
       for (int i = 0; i < kBlockValues; ++i) values[i] = sums[i];
-      store_block(values, shared + unit() * 1024, at, unit(), block);
+      store_block(values, scratch, at, unit(), block);
       TESSERA_UNROLL
       for (int i = 0; i + kBlockValues < kRegs; ++i) sums[i] = sums[i + kBlockValues];
     }
@@ -504,10 +632,10 @@ struct W4Consumer {
     const uint32_t fold_barrier = shared + p.layout.fold_barrier();
     tile::ptx::cluster_wait();  // the barriers of all blocks are ready
     if (unit() < num_units) {
-      const int owner = unit() * p.splits / Tile::kUnits;
+      const int owner = unit() * p.splits / (Tile::kUnits);
       const int local = unit() - p.first_unit[owner];
-      const uint32_t target = tile::ptx::mapa(
-          shared + ((local * p.splits + rank) * kEights) * 512 + lane() * 16, owner);
+      const uint32_t target =
+          tile::ptx::mapa(shared + ((local * p.parts + rank) * kEights) * 512 + lane() * 16, owner);
       const uint32_t barrier = tile::ptx::mapa(fold_barrier, owner);
       TESSERA_UNROLL
       for (int eight = 0; eight < kEights; ++eight) {
@@ -519,16 +647,17 @@ struct W4Consumer {
     }
     const W4Range units{p.first_unit[rank], min(p.first_unit[rank + 1], num_units)};
     const int num_items = (units.end - units.begin) * kBlocks;
-    if (unit() >= num_items) return;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    if (warp >= num_items) return;
     tile::ptx::mbarrier_wait_cluster(fold_barrier, 0);
-    for (int item = unit(); item < num_items; item += Tile::kUnits) {
+    for (int item = warp; item < num_items; item += Tile::kUnits) {
       const int local = item / kBlocks, block = item % kBlocks;
       const uint32_t first =
-          shared + (local * p.splits * kEights + block * (kBlockValues / 4)) * 512;
+          shared + (local * p.parts * kEights + block * (kBlockValues / 4)) * 512;
       float values[kBlockValues];
       TESSERA_UNROLL
       for (int i = 0; i < kBlockValues; ++i) values[i] = 0;
-      for (int part = 0; part < p.splits; ++part) {
+      for (int part = 0; part < p.parts; ++part) {
         TESSERA_UNROLL
         for (int four = 0; four < kBlockValues / 4; ++four) {
           const float4 piece =
@@ -549,7 +678,7 @@ struct W4Consumer {
     const W4Walk walk = w4_walk(p);
     for (int i = walk.first; i < p.num_tiles; i += walk.step) {
       const W4Place at = w4_place(p, i);
-      const int num_units = min(Tile::kUnits, p.epilogue.n / 16 - at.n_tile * Tile::kUnits);
+      const int num_units = w4_num_units<Tile>(p, at);
       float sums[kRegs];
       if (unit() < num_units) {
         multiply(sums, state, at);
@@ -558,8 +687,7 @@ struct W4Consumer {
         const W4Range range = w4_k_range(p);
         for (int k_block = range.begin; k_block < range.end; ++k_block) {
           ring.consumer_wait(state);
-          __syncwarp();
-          if (lane() == 0) ring.consumer_release(state);
+          release(state);
           state.advance(p.layout.num_stages);
         }
       }
@@ -578,20 +706,23 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   constexpr int kCodeWarp = Tile::kUnits;
   const W4CodeProducer<Tile> codes{p, ring, shared};
   if (warp == kCodeWarp) {
-    ring.init_by_warp(2, Tile::kUnits, p.layout.num_stages);
+    ring.init_by_warp(2, Tile::kUnits * (p.shares_a ? 2 : 1), p.layout.num_stages);
     if (threadIdx.x % 32 == 0 && p.splits > 1) {
       const uint32_t fold_barrier = shared + p.layout.fold_barrier();
       const int rank = w4_rank(p);
       tile::ptx::mbarrier_init(fold_barrier, 1);
       tile::ptx::fence_mbarrier_init();
       const W4Place at = w4_place(p, w4_walk(p).first);
-      const int num_units = min(Tile::kUnits, p.epilogue.n / 16 - at.n_tile * Tile::kUnits);
-      const int mine = min(p.first_unit[rank + 1], num_units) - p.first_unit[rank];
+      const int mine = min(p.first_unit[rank + 1], w4_num_units<Tile>(p, at)) - p.first_unit[rank];
       tile::ptx::mbarrier_arrive_expect_tx(fold_barrier,
-                                           max(mine, 0) * p.splits * (Tile::kTokens / 8) * 512);
+                                           max(mine, 0) * p.parts * (Tile::kTokens / 8) * 512);
     }
     __syncwarp();
     codes.start_early();
+  }
+  if (p.shares_a) {  // the other block's copies and arrivals need the barriers
+    tile::ptx::cluster_arrive();
+    tile::ptx::cluster_wait();
   }
   // The fence of the barriers' initialisation is all that the other blocks need.
   if (p.splits > 1) tile::ptx::cluster_arrive_relaxed();
@@ -607,6 +738,20 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   }
 }
 
+// A [batch, m, k] as slabs of 128 bytes of k, two to a copy unless A is shared, with coordinates
+// (in slab, row, slab, batch).
+inline CUtensorMap w4_token_map(const TensorView& a, const W4Plan& plan) {
+  const bool is_batched = a.rank == 3;
+  return tile::make_tensor_map(
+      {.data = a.data,
+       .dtype = a.dtype,
+       .rank = 4,
+       .dims = {64, a.size(-2), a.size(-1) / 64, is_batched ? a.size(0) : 1},
+       .strides = {1, a.stride(-2), 64, is_batched ? a.stride(0) : a.stride(-2)},
+       .box = {64, plan.shares_a ? plan.tokens / 2 : plan.tokens, plan.shares_a ? 1 : 2, 1},
+       .swizzle = tile::Swizzle::b128});
+}
+
 template <class T, class Tile>
 void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx) {
   W4Params p{};
@@ -618,20 +763,23 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
   p.a_batch_bytes = args.a.rank == 3 ? args.a.stride(0) * 2 : 0;
   p.layout = plan.layout;
   p.num_k_blocks = static_cast<int>(args.a.size(-1) / kW4StageK);
+  p.parts = plan.parts;
   p.splits = plan.splits;
+  p.shares_a = plan.shares_a;
   p.num_m_tiles = plan.num_m_tiles;
   p.num_n_tiles = plan.num_n_tiles;
   p.num_tiles = plan.num_tiles;
   p.num_early = args.b.is_static ? plan.num_early : 0;
-  for (int rank = 0; rank <= plan.splits; ++rank) {
-    p.first_k_block[rank] = rank * p.num_k_blocks / plan.splits;
-    p.first_unit[rank] = (rank * Tile::kUnits + plan.splits - 1) / plan.splits;
+  for (int part = 0; part <= plan.parts; ++part) {
+    p.first_k_block[part] = part * p.num_k_blocks / plan.parts;
+    p.first_unit[part] = (part * Tile::kUnits + plan.parts - 1) / plan.parts;
   }
+  if constexpr (is_w4_copied_by_tma(Tile::kTokens)) p.a_map = w4_token_map(args.a, plan);
   p.epilogue = epilogue_params(args);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
-                          .cluster = static_cast<unsigned>(plan.splits),
+                          .cluster = static_cast<unsigned>(plan.shares_a ? 2 : plan.splits),
                           .overlaps_previous = true};
   launch(&gemm_w4_sm90_kernel<T, Tile>, shape, p, ctx);
 }
@@ -642,7 +790,8 @@ void launch_w4(const GemmArgs& args, const W4Plan& plan, const Context& ctx) {
     case 8: return launch_w4_tile<T, W4Tile<8, kGroup>>(args, plan, ctx);
     case 16: return launch_w4_tile<T, W4Tile<16, kGroup>>(args, plan, ctx);
     case 32: return launch_w4_tile<T, W4Tile<32, kGroup>>(args, plan, ctx);
-    default: return launch_w4_tile<T, W4Tile<64, kGroup>>(args, plan, ctx);
+    case 64: return launch_w4_tile<T, W4Tile<64, kGroup>>(args, plan, ctx);
+    default: return launch_w4_tile<T, W4Tile<128, kGroup>>(args, plan, ctx);
   }
 }
 

@@ -1,0 +1,199 @@
+// Products of two quantised operands.
+// SPDX-License-Identifier: MIT
+#include "bench/problems/gemm_codes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/parallel.h"
+#include "tessera/ops/activation.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int64_t kGroup = 128;
+// Codes of a value of variance 1: far from their largest, which then is rare.
+constexpr float kCodesPerDeviation = 30.0f;
+constexpr int64_t kZeroPoint = 3;  // of u8 codes of integer problems, which start at 0
+
+// What shares a scale, as the options say.
+enum class Sharing : int64_t { all, row, group, row_group };
+
+Sharing sharing_of(const Shape& shape, std::string_view name) {
+  const int64_t value = value_of(shape, name, 1);
+  if (name == "a_scale") return static_cast<Sharing>(value);
+  return value == 2   ? Sharing::group
+         : value == 3 ? Sharing::row_group
+                      : static_cast<Sharing>(value);
+}
+
+std::vector<int64_t> a_scale_shape(Sharing sharing, int64_t m, int64_t k) {
+  if (sharing == Sharing::all) return {1};
+  if (sharing == Sharing::row) return {m};
+  return {m, k / kGroup};
+}
+std::vector<int64_t> b_scale_shape(Sharing sharing, int64_t n, int64_t k) {
+  if (sharing == Sharing::all) return {1};
+  if (sharing == Sharing::row) return {n};
+  if (sharing == Sharing::row_group) return {n, k / kGroup};
+  return {(n + kGroup - 1) / kGroup, k / kGroup};
+}
+
+// The code of a normal value, in the range of the type.
+float code_of(DType dtype, float normal) {
+  const float code = kCodesPerDeviation * normal;
+  if (dtype == DType::e4m3) return code;
+  const float rounded = std::round(std::clamp(code, -127.0f, 127.0f));
+  return dtype == DType::u8 ? rounded + 127.0f : rounded;
+}
+
+void fill_scales(Operand& scales, bool is_normal, float unit, Random random) {
+  fill_rows(scales, [&](int64_t r, int64_t c) {
+    const int64_t at = r * 65536 + c;
+    if (!is_normal) return random.sign(at) > 0 ? 1.0f : 0.5f;
+    return unit * (0.75f + 0.5f * static_cast<float>(random.bits(at) >> 40) * 0x1p-24f);
+  });
+}
+
+Shape shape_of(int64_t m, int64_t n, int64_t k, int64_t a_scale, int64_t b_scale,
+               std::initializer_list<std::pair<std::string, int64_t>> options = {}) {
+  Shape shape{{"m", m}, {"n", n}, {"k", k}, {"a_scale", a_scale}, {"b_scale", b_scale}};
+  shape.insert(shape.end(), options.begin(), options.end());
+  return shape;
+}
+
+}  // namespace
+
+void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand& a) {
+  const Shape options{{"a_scale", b.get("a_scale", 1)}, {"b_scale", b.get("b_scale", 1)}};
+  const Random a_codes = b.random(), b_codes = b.random();
+  const Random a_scales = b.random(), b_scales = b.random();
+  const int64_t stride = a.strides[0];
+  if (a.host.size_bytes() != 0) {
+    parallel_for(m, k, [&](int64_t row) {
+      for (int64_t i = 0; i < k; ++i) {
+        const int64_t at = (row * k + i) % 1000003;  // repeats: large problems fill quickly
+        float code = static_cast<float>(a_codes.integer(at, -2, 2));
+        if (b.is_normal()) code = code_of(key.in, a_codes.normal(at));
+        if (!b.is_normal() && key.in == DType::u8) code += kZeroPoint;
+        store(a.host.view(), a.offset + row * stride + i, code);
+      }
+    });
+  }
+  const float root = std::sqrt(static_cast<float>(std::max<int64_t>(1, k)));
+  const Sharing a_sharing = sharing_of(options, "a_scale");
+  Operand& a_scale = b.dense("a_scale", Role::input, DType::f32, a_scale_shape(a_sharing, m, k));
+  a_scale.is_per_row = a_sharing != Sharing::all;
+  fill_scales(a_scale, b.is_normal(), 1.0f / kCodesPerDeviation, a_scales);
+  if (key.in == DType::u8) {
+    Operand& zero_point = b.dense("a_zero_point", Role::input, DType::i32, {m});
+    zero_point.is_per_row = true;
+    fill_rows(zero_point, [&](int64_t, int64_t) {
+      return b.is_normal() ? 127.0f : static_cast<float>(kZeroPoint);
+    });
+  }
+  Operand& codes = b.dense("b", Role::input, key.weight, {n, k});
+  const int64_t spread = std::max<int64_t>(1, k / 700);
+  std::vector<float> sums(static_cast<size_t>(n));
+  if (codes.host.size_bytes() != 0) {
+    parallel_for(n, k, [&](int64_t row) {
+      for (int64_t i = 0; i < k; ++i) {
+        const int64_t at = (row * k + i) % 1000003;
+        const int64_t drawn = b_codes.integer(at, -spread, spread);
+        float code = static_cast<float>(drawn >= -1 && drawn <= 1 ? drawn : 0);
+        if (b.is_normal()) code = code_of(key.weight, b_codes.normal(at));
+        store(codes.host.view(), row * k + i, code);
+        sums[static_cast<size_t>(row)] += code;
+      }
+    });
+  }
+  fill_scales(b.dense("b_scale", Role::input, DType::f32,
+                      b_scale_shape(sharing_of(options, "b_scale"), n, k)),
+              b.is_normal(), 1.0f / (kCodesPerDeviation * root), b_scales);
+  if (key.in == DType::u8) {
+    fill_rows(b.dense("b_row_sums", Role::input, DType::f32, {n}),
+              [&](int64_t r, int64_t) { return sums[static_cast<size_t>(r)]; });
+  }
+}
+
+void take_codes(RowKey key, const Shape& shape, std::span<const TensorView> views, size_t& next,
+                GemmArgs& args) {
+  args.a_scale = views[next++];
+  if (key.in == DType::u8) args.a_zero_point = views[next++];
+  Weight weight{.values = views[next], .scale = views[next + 1]};
+  next += 2;
+  if (sharing_of(shape, "b_scale") == Sharing::group) {
+    weight.rows_per_scale = kGroup;
+    weight.group = kGroup;
+  }
+  if (key.in == DType::u8) weight.row_sums = views[next++];
+  args.b = weight;
+  args.sums_in_float = value_of(shape, "sums_in_float") != 0;
+}
+
+double codes_error(RowKey key, const Shape& shape, double largest) {
+  const auto k = static_cast<double>(value_of(shape, "k"));
+  if (key.in != DType::e4m3) return (k / kGroup + 1) * 0x1p-22 * largest;
+  const bool promotes = value_of(shape, "a_scale", 1) == 2 || value_of(shape, "b_scale", 1) >= 2 ||
+                        value_of(shape, "sums_in_float") != 0;
+  // sum |a| |b| of products of variance 1 / k, with room for what scales add.
+  return (promotes ? 8 : k / 32 + 4) * 0x1p-13 * std::sqrt(k) * 1.5;
+}
+
+std::vector<Shape> codes_test_shapes() {
+  constexpr int64_t kRelu = 1 + static_cast<int64_t>(Activation::relu);
+  constexpr int64_t kSilu = 1 + static_cast<int64_t>(Activation::silu);
+  constexpr int64_t kGelu = 1 + static_cast<int64_t>(Activation::gelu);
+  std::vector<Shape> shapes = {
+      shape_of(0, 64, 128, 1, 1),
+      shape_of(1, 8, 128, 1, 1),
+      shape_of(1, 512, 1024, 0, 0, {{"static_b", 1}}),
+      shape_of(3, 320, 384, 1, 0),
+      shape_of(16, 257, 512, 1, 1, {{"static_b", 1}}),
+      shape_of(17, 264, 256, 0, 1, {{"bias", 1}}),
+      shape_of(64, 1000, 1024, 1, 1),
+      shape_of(65, 520, 640, 1, 1, {{"bias", 1}, {"residual", 1}}),
+      shape_of(130, 328, 4096, 1, 1),
+      shape_of(300, 512, 1024, 1, 1, {{"static_b", 1}}),
+      shape_of(385, 5288, 128, 1, 1),
+      shape_of(9, 64, 256, 1, 1, {{"gap", 16}, {"gap_out", 8}}),
+      shape_of(150, 264, 128, 1, 1, {{"gap", 64}, {"gap_out", 3}}),
+      shape_of(4, 256, 128, 1, 1, {{"activation", kGelu}, {"bias", 1}}),
+      shape_of(150, 512, 256, 1, 1, {{"activation", kSilu}, {"gated", 1}}),
+      shape_of(33, 144, 128, 1, 1, {{"activation", kRelu}, {"gated", 1}, {"bias", 1}})};
+  for (const auto& [a_scale, b_scale] : {std::pair{2, 2}, {2, 1}, {1, 2}, {2, 3}, {0, 3}, {1, 1}}) {
+    for (const auto& [m, n, k] : {std::tuple{1, 384, 1024},
+                                  {16, 256, 256},
+                                  {70, 640, 512},
+                                  {200, 300, 384},
+                                  {385, 1152, 1280}}) {
+      shapes.push_back(shape_of(m, n, k, a_scale, b_scale, {{"sums_in_float", 1}}));
+    }
+  }
+  shapes.push_back(shape_of(150, 512, 256, 2, 2, {{"activation", kSilu}, {"gated", 1}}));
+  shapes.push_back(shape_of(40, 512, 256, 2, 2, {{"bias", 1}, {"residual", 1}}));
+  return shapes;
+}
+
+std::vector<Workload> codes_workloads() {
+  struct Layer {
+    int64_t n, k;
+  };
+  Workload linear{"linear/llama8b_8bit", {}}, blocks{"linear/llama8b_8bit_blocks", {}};
+  Workload few{"linear/llama8b_8bit_few", {}}, squares{"gemm/square_8bit", {}};
+  for (const auto& [n, k] : {Layer{6144, 4096}, Layer{4096, 4096}, Layer{28672, 4096},
+                             Layer{14336, 4096}, Layer{4096, 14336}, Layer{128256, 4096}}) {
+    for (const int64_t m : {1, 16, 32, 64, 128, 256, 1024, 4096}) {
+      if (n == 128256 && m > 256) continue;
+      linear.shapes.push_back(shape_of(m, n, k, 1, 1, {{"static_b", 1}}));
+      if (n == 128256) continue;
+      blocks.shapes.push_back(shape_of(m, n, k, 2, 2, {{"static_b", 1}}));
+      if (m == 1 || m == 16 || m == 256 || m == 4096) few.shapes.push_back(linear.shapes.back());
+    }
+  }
+  for (const int64_t size : {4096, 8192})
+    squares.shapes.push_back(shape_of(size, size, size, 1, 1));
+  return {linear, blocks, few, squares};
+}
+
+}  // namespace tessera::bench
