@@ -141,6 +141,7 @@ TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
   EXPECT_GT(counts.num_replayed_tokens, 0);
   EXPECT_GT(counts.num_replays, 0);
   EXPECT_EQ(counts.num_drafted_tokens > 0, kv_type != KvFormat::int4);
+  EXPECT_EQ(counts.num_draft_steps > 0, kv_type != KvFormat::int4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,
