@@ -122,10 +122,6 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
                               options.speculate, "; give both or neither"));
     }
     made.draft_folder = find_model(options.draft);
-  } else if (options.speculate == "draft") {
-    throw UsageError(
-        "--speculate draft needs --draft FOLDER: a small model with the same "
-        "vocabulary");
   }
   made.max_draft_tokens = options.draft_tokens;
   if (options.device == "auto") {
