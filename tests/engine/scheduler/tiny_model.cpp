@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "engine/make_engine.h"
+#include "engine/validate.h"
 #include "tessera/core/error.h"
 
 namespace tessera::testing {
@@ -91,6 +92,7 @@ std::unique_ptr<engine::EngineImpl> engine_over(std::unique_ptr<model::Model> mo
 }
 
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
+  engine::check_options(options);
   return engine_over(tiny_model(tiny_config(vocab), options.dtype, options.device), options);
 }
 
