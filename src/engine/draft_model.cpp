@@ -40,6 +40,12 @@ int64_t DraftModel::follow(uint64_t sequence, std::span<const int32_t> tokens) {
   return end - fresh.begin();
 }
 
+// Beyond its context it has none.
+bool DraftModel::has_guess(uint64_t sequence) const {
+  const auto found = states_.find(sequence);
+  return found == states_.end() || found->second.num_followed <= options_.max_context;
+}
+
 void DraftModel::forget(uint64_t sequence) {
   const auto found = states_.find(sequence);
   if (found == states_.end()) return;

@@ -33,7 +33,7 @@ class DraftModel final : public DraftSource {
   DraftModel(std::unique_ptr<Runner> runner, const EngineOptions& options);
 
   int64_t follow(uint64_t sequence, std::span<const int32_t> tokens) override;
-  bool has_guess(uint64_t) const override { return true; }
+  bool has_guess(uint64_t sequence) const override;
   void propose(std::span<const DraftWish> wishes) override;
   void forget(uint64_t sequence) override;
   bool runs_model() const override { return true; }
@@ -49,8 +49,8 @@ class DraftModel final : public DraftSource {
     int64_t num_kept = 0;
     std::vector<int32_t> guesses;
     std::vector<int32_t> proposed;  // the last draft
-    int64_t num_followed = 0;  // tokens of the sequence when it was made, then when it followed
-    int64_t last_call = 0;     // the last call of propose that it was in
+    int64_t num_followed = 0;       // tokens of the sequence when it was last seen
+    int64_t last_call = 0;          // the last call of propose that it was in
   };
   // A wish being fulfilled.
   struct Task {
