@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/e2e_explain.h"
+#include "apps/e2e_subject.h"
+#include "apps/generate.h"
 #include "apps/json_text.h"
 #include "apps/machine.h"
 #include "apps/model_options.h"
@@ -38,9 +40,7 @@ using Json = nlohmann::ordered_json;
 struct BenchE2eOptions {
   ModelOptions model;
   std::string workload;
-  std::string folder;
-  std::string shape;
-  bool is_repeating = false;
+  SubjectFlags subject;
   int64_t batch = 0;
   int64_t prompt = 0;
   int64_t generate = -1;
@@ -56,33 +56,6 @@ struct BenchE2eOptions {
 
 // Shorter runs do not move the GPU's energy counter often enough.
 constexpr double kLeastEnergySeconds = 0.5;
-
-// The model to time: from a folder, or a named shape with random weights.
-struct Subject {
-  std::string name;
-  std::filesystem::path folder;  // empty: random weights
-  bool is_repeating = false;
-  model::ModelConfig config;
-};
-
-Subject find_subject(const BenchE2eOptions& options) {
-  if (options.shape.empty()) {
-    if (options.is_repeating) throw UsageError("--repeating is for --shape; give one");
-    const std::filesystem::path folder = find_model(options.folder);
-    return {folder.filename().string(), folder, false, model::load_config(folder)};
-  }
-  if (!options.folder.empty()) throw UsageError("--model and --shape were given; give one of them");
-  const std::optional<model::ModelConfig> preset = model::find_preset(options.shape);
-  if (preset) return {options.shape, {}, options.is_repeating, *preset};
-  std::string all;
-  std::vector<std::string> names;
-  for (const std::string_view name : model::preset_names()) {
-    all += concat(all.empty() ? "" : ", ", name);
-    names.emplace_back(name);
-  }
-  throw UsageError(concat("no shape '", options.shape, "'", did_you_mean(options.shape, names),
-                          "; there are ", all));
-}
 
 E2eWorkload find_workload(const BenchE2eOptions& options) {
   const bool has_numbers = options.batch > 0 || options.prompt > 0 || options.generate >= 0;
@@ -100,22 +73,6 @@ E2eWorkload find_workload(const BenchE2eOptions& options) {
   if (options.prompt > 0) shape.prompt = options.prompt;
   if (options.generate >= 0) shape.generate = options.generate;
   return {.name = "e2e", .shapes = {shape}};
-}
-
-std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const EngineOptions& options) {
-  if (!subject.folder.empty()) {
-    return load_engine(engine::open_model(subject.folder, subject.config, options));
-  }
-  engine::check_memory(subject.config, options);
-  Progress progress("making weights");
-  const model::LoadOptions load = {
-      .dtype = options.dtype,
-      .format = options.weights,
-      .device = options.device,
-      .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
-  std::unique_ptr<model::Model> model = model::make_random_model(subject.config, load, /*seed=*/1);
-  if (subject.is_repeating) make_repeating(*model);
-  return engine::make_engine(std::move(model), std::nullopt, options);
 }
 
 // Bytes of weights that a decode step reads: all but the embedding, of which it reads one row per
@@ -180,7 +137,8 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
   add_energy(result, json);
   if (metrics.num_drafted_tokens > 0) {
     json["drafts"] = {{"drafted_tokens", metrics.num_drafted_tokens},
-                      {"accepted_tokens", metrics.num_accepted_tokens}};
+                      {"accepted_tokens", metrics.num_accepted_tokens},
+                      {"tokens_per_step", rounded(tokens_per_step(metrics))}};
   }
   json["memory"] = {{"weight_bytes", metrics.weight_bytes},
                     {"kv_bytes", metrics.kv_bytes},
@@ -216,8 +174,15 @@ std::string result_text(const Json& result) {
     text += "\n";
   }
   if (result.contains("drafts")) {
-    text += concat("  drafts  ", result["drafts"]["accepted_tokens"], " of ",
-                   result["drafts"]["drafted_tokens"], " tokens accepted, in all passes\n");
+    const Json& drafts = result["drafts"];
+    text += concat("  drafts  ", drafts["accepted_tokens"], " of ", drafts["drafted_tokens"],
+                   " tokens accepted, in all passes; ",
+                   fixed(drafts["tokens_per_step"].get<double>(), 2), " tokens a step\n");
+  }
+  if (result.contains("speed_up")) {
+    text += concat("  plain   ", show_rate(result["plain_decode_tokens_per_second"].get<double>()),
+                   " without speculation: ", fixed(result["speed_up"].get<double>(), 2),
+                   " times as fast with it\n");
   }
   if (result.contains("energy") && result["energy"].contains("tokens_per_joule")) {
     text += concat("  energy  ", result["energy"]["tokens_per_joule"].get<double>(),
@@ -276,16 +241,29 @@ ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
         {.page_size = base.page_size, .dtype = base.dtype, .type = base.kv_type});
     return engine::fill_options(e2e_options(base, shape, page_bytes), bench.subject.config);
   });
+  const auto time = [&](Engine& engine) {
+    return run_e2e(engine, shape, static_cast<int>(options.warmup),
+                   static_cast<int>(options.repeat));
+  };
+  double plain_rate = 0;  // without speculation, if there is some
+  if (made.speculation != Speculation::off && shape.generate > 0) {
+    EngineOptions plain = made;
+    plain.speculation = Speculation::off;
+    plain_rate = time(*make_subject_engine(bench.subject, plain)).decode_rate();
+  }
   reset_peak_bytes(made.device);
   const std::unique_ptr<Engine> engine = make_subject_engine(bench.subject, made);
-  const E2eResult result =
-      run_e2e(*engine, shape, static_cast<int>(options.warmup), static_cast<int>(options.repeat));
+  const E2eResult result = time(*engine);
   ShapeReport report;
   report.json =
       result_json(bench.workload, result, read_weight_bytes(bench.subject, result.metrics, made),
                   bench.ceilings.read_tbs);
   if (!made.device.is_cpu()) {
     report.json["memory"]["driver_used_bytes"] = used_device_bytes(made.device);
+  }
+  if (plain_rate > 0) {
+    report.json["plain_decode_tokens_per_second"] = rounded(plain_rate);
+    report.json["speed_up"] = rounded(result.decode_rate() / plain_rate);
   }
   report.text = result_text(report.json);
   if (!options.looks_at_steps()) return report;
@@ -327,7 +305,9 @@ void run_shapes(Bench& bench, const std::vector<E2eShape>& shapes, bool is_text,
 void run(const BenchE2eOptions& options) {
   const E2eWorkload workload = find_workload(options);
   check_look(options, workload);
-  Bench bench{.options = options, .subject = find_subject(options), .workload = workload.name};
+  Bench bench{.options = options,
+              .subject = find_subject(options.subject, options.model.draft),
+              .workload = workload.name};
   const Subject& subject = bench.subject;
   bench.base = engine_options(options.model, subject.config);
   const bool is_text = options.json != "-";
@@ -371,10 +351,13 @@ void add_bench_e2e(CLI::App& bench, int&) {
   verb.positional("WORKLOAD", options->workload,
                   "e2e/single (the default), locked, batch64, prefill, context, or pp512+tg128");
   FlagSet flags(verb, "What is timed");
-  flags.value("--model", options->folder, "FOLDER", "A model's folder; the bundled one if absent");
-  flags.value("--shape", options->shape, "NAME",
+  flags.value("--model", options->subject.folder, "FOLDER",
+              "A model's folder; the bundled one if absent");
+  flags.value("--shape", options->subject.shape, "NAME",
               "Random weights in a known shape, such as llama3-8b, instead of --model");
-  flags.toggle("--repeating", options->is_repeating,
+  flags.value("--draft-shape", options->subject.draft_shape, "NAME",
+              "The same for the draft model of --speculate draft");
+  flags.toggle("--repeating", options->subject.is_repeating,
                "Weights that make the text repeat itself, for --speculate; needs --shape");
   flags.quantity("--batch", options->batch, "N", "Sequences at once; 1 if absent");
   flags.quantity("--prompt", options->prompt, "N", "Tokens of a prompt; 512 if absent");

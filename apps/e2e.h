@@ -12,7 +12,6 @@
 
 #include "apps/step_clock.h"
 #include "bench/power.h"
-#include "model/model.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::apps {
@@ -64,11 +63,6 @@ struct PassWatch {
 // A step counts as decoding once every sequence has its first token.
 Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random,
               const PassWatch& watch = {});
-
-// Makes the model answer each token with the next of a cycle of 16, or with itself if its embedding
-// is also its head, so that texts repeat themselves. All products are computed as before. Refuses
-// quantised weights.
-void make_repeating(const model::Model& model);
 
 struct E2eResult {
   E2eShape shape;

@@ -173,40 +173,6 @@ double E2eResult::decode_rate() const {
   return static_cast<double>(num_decoded) / seconds;
 }
 
-// The layers add nothing, so a token's own embedding reaches the head, where it is the row of the
-// token that follows. A head that is the embedding answers each token with itself.
-void make_repeating(const model::Model& model) {
-  constexpr int64_t kCycle = 16;
-  const model::ModelConfig& config = model.config();
-  const auto weight = [&](const std::string& name) {
-    const TensorView values = model.weights().find(name).values;
-    expects(values.data != nullptr, "bench e2e: --repeating needs plain weights");
-    return values;
-  };
-  const auto bytes_of = [](const TensorView& values) {
-    return values.num_elements() * bit_width(values.dtype) / 8;
-  };
-  const Device device = model.device();
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const char* name : {".self_attn.o_proj.weight", ".mlp.down_proj.weight"}) {
-      const TensorView values = weight(concat("model.layers.", layer, name));
-      fill_bytes(values.data, device, 0, static_cast<size_t>(bytes_of(values)));
-    }
-  }
-  if (config.has_tied_embeddings) return synchronize(device);
-  const TensorView from = weight("model.embed_tokens.weight"), to = weight("lm_head.weight");
-  const int64_t row_bytes = bytes_of(from) / config.vocab;
-  const auto copy = [&](int64_t target, int64_t source, int64_t rows) {
-    copy_bytes(to.as<char>() + target * row_bytes, device, from.as<char>() + source * row_bytes,
-               device, static_cast<size_t>(rows * row_bytes));
-  };
-  copy(1, 0, config.vocab - 1);
-  for (int64_t first = 0; first < config.vocab; first += kCycle) {
-    copy(first, std::min(first + kCycle, config.vocab) - 1, 1);
-  }
-  synchronize(device);
-}
-
 EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes) {
   // One more position, for the token that ends the pass.
   const int64_t context = shape.num_tokens() + 1;

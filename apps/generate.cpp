@@ -51,6 +51,12 @@ std::string show(const Speeds& speeds) {
                 fixed(speeds.first_token_seconds * 1e3, 1), " ms");
 }
 
+double tokens_per_step(const EngineMetrics& metrics) {
+  const int64_t num_steps = metrics.num_generated_tokens - metrics.num_accepted_tokens;
+  if (num_steps == 0) return 1.0;
+  return static_cast<double>(metrics.num_generated_tokens) / static_cast<double>(num_steps);
+}
+
 Generation generate(Engine& engine, Request request,
                     const std::function<void(std::string_view)>& on_text,
                     const std::function<bool()>& is_stopped,

@@ -31,6 +31,9 @@ struct Generation {
 // "17 prompt tokens, 64 generated; prefill 5,012 tok/s, decode 612 tok/s, first token 3.4 ms".
 std::string show(const Speeds& speeds);
 
+// What drafts are worth: tokens for each step that a sequence took part in; 1 without drafts.
+double tokens_per_step(const EngineMetrics& metrics);
+
 // `on_text` receives the text of output 0 as it is produced. When `is_stopped` returns true the
 // request is cancelled and the output so far returned. `on_first` is told how long the first token
 // took. Throws if the engine refuses the request or it fails.

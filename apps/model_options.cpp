@@ -51,8 +51,11 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
               "Replay steps of generated tokens as CUDA graphs");
   more.choice("--ahead", options.ahead, {"auto", "on", "off"},
               "Launch a step before the results of the one before are read; auto: on a GPU");
-  more.choice("--speculate", options.speculate, {"off", "lookup"},
-              "Guess tokens from earlier text and verify several in a step; same output");
+  more.choice("--speculate", options.speculate, {"off", "lookup", "draft"},
+              "Guess tokens, from earlier text or with a draft model, and verify several in a "
+              "step; same output");
+  more.value("--draft", options.draft, "FOLDER",
+             "The draft model: a small one with the same vocabulary");
   more.ranged("--draft-tokens", options.draft_tokens, 1, 63, "N", "Most tokens guessed at once");
   more.value("--step-timeout", options.step_timeout, "SECONDS",
              "Ends the process, with status 4, when a step takes longer; 0: never. 120 on a GPU "
@@ -112,6 +115,14 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.use_graphs = options.graphs == "on";
   if (options.ahead != "auto") made.runs_ahead = options.ahead == "on";
   if (options.speculate == "lookup") made.speculation = Speculation::lookup;
+  if (options.speculate == "draft") made.speculation = Speculation::draft;
+  if (!options.draft.empty()) {
+    if (options.speculate != "draft") {
+      throw UsageError(concat("--draft is for --speculate draft, and --speculate is ",
+                              options.speculate, "; give both or neither"));
+    }
+    made.draft_folder = find_model(options.draft);
+  }
   made.max_draft_tokens = options.draft_tokens;
   if (options.device == "auto") {
     const engine::DeviceChoice choice = engine::choose_device(config, made);
@@ -219,6 +230,7 @@ using Row = std::pair<std::string_view, std::string_view>;
 
 constexpr std::array kRows = {
     Row{"beam_width", "--beam"},
+    Row{"draft_folder", "--draft"},
     Row{"dtype", "--dtype"},
     Row{"frequency_penalty", "--frequency-penalty"},
     Row{"kv_bytes", "--kv-bytes"},
@@ -236,6 +248,7 @@ constexpr std::array kRows = {
     Row{"presence_penalty", "--presence-penalty"},
     Row{"prompt", "--prompt"},
     Row{"repetition_penalty", "--repetition-penalty"},
+    Row{"speculation", "--speculate"},
     Row{"step_timeout_s", "--step-timeout"},
     Row{"stop", "--stop"},
     Row{"stop_tokens", "--stop-token"},

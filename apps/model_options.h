@@ -33,11 +33,12 @@ struct ModelOptions {
   std::string graphs = "on";
   std::string ahead = "auto";
   std::string speculate = "off";
+  std::string draft;
   int64_t draft_tokens = 15;
 };
 
 // --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
-// --graphs, --ahead, --speculate, --draft-tokens, --step-timeout.
+// --graphs, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
 void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16

@@ -113,11 +113,20 @@ std::string memory_note(const Engine& engine) {
          concat("; peak of the process on the host ", show_bytes(metrics.peak_host_bytes), "]\n");
 }
 
-// "[drafts: 93 of 105 tokens accepted]"; nothing if there were none.
+// "[drafts: 93 of 105 tokens accepted, 2.4 tokens a step; draft model: 60 steps, weights 26.4 MB,
+// KV cache 4.7 MB]"; nothing if there were none.
 std::string draft_note(const EngineMetrics& metrics) {
-  if (metrics.num_drafted_tokens == 0) return {};
-  return concat("[drafts: ", metrics.num_accepted_tokens, " of ", metrics.num_drafted_tokens,
-                " tokens accepted]\n");
+  std::string text;
+  if (metrics.has_given_up_drafts) text += "[drafts: the draft model failed and was given up]\n";
+  if (metrics.num_drafted_tokens == 0) return text;
+  text += concat("[drafts: ", metrics.num_accepted_tokens, " of ", metrics.num_drafted_tokens,
+                 " tokens accepted, ", fixed(tokens_per_step(metrics), 1), " tokens a step");
+  if (metrics.draft_weight_bytes > 0) {
+    text += concat("; draft model: ", metrics.num_draft_steps, " steps, weights ",
+                   show_bytes(metrics.draft_weight_bytes), ", KV cache ",
+                   show_bytes(metrics.draft_kv_bytes));
+  }
+  return text + "]\n";
 }
 
 int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {

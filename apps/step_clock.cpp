@@ -41,7 +41,9 @@ void StepClock::close_stage(int64_t now_ns) {
 double StepClock::host_seconds() const {
   int64_t sum = 0;
   for (const bench::Span& stage : stages_) {
-    if (stage.name != device_stage_) sum += stage.end_ns - stage.begin_ns;
+    const bool is_device =
+        stage.name == device_stage_ || stage.name == engine::name(engine::StepStage::draft);
+    if (!is_device) sum += stage.end_ns - stage.begin_ns;
   }
   return static_cast<double>(sum) * 1e-9;
 }

@@ -14,23 +14,17 @@ constexpr int64_t kFirstLength = 2;
 
 }  // namespace
 
-Drafter::Drafter(std::unique_ptr<Proposer> proposer, int64_t max_draft,
-                 std::span<const int32_t> prompt)
-    : proposer_(std::move(proposer)),
-      max_draft_(max_draft),
-      num_followed_(std::ssize(prompt)),
+Drafter::Drafter(int64_t max_draft, int64_t rows_per_hit, int64_t num_prompt)
+    : max_draft_(max_draft),
+      rows_per_hit_(rows_per_hit),
+      num_followed_(num_prompt),
       length_(std::min(kFirstLength, max_draft)),
-      credit_(std::min(kFirstRows, max_draft) * kRow) {
-  proposer_->follow(prompt);
-}
+      credit_(std::min(kFirstRows, max_draft) * kRow) {}
 
-void Drafter::propose(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>& draft) {
-  draft.clear();
-  const int64_t num_foreseen = proposer_->follow(tokens);
-  const int64_t num_new = std::ssize(tokens) - std::exchange(num_followed_, std::ssize(tokens));
-  credit_ = std::min(credit_ + num_new + num_foreseen * kRow, max_draft_ * kRow);
-  const int64_t length = std::min({length_, credit_ / kRow, most});
-  if (length > 0) proposer_->propose(length, draft);
+int64_t Drafter::next_length(int64_t num_tokens, int64_t num_foreseen, int64_t most) {
+  const int64_t num_new = num_tokens - std::exchange(num_followed_, num_tokens);
+  credit_ = std::min(credit_ + num_new + num_foreseen * rows_per_hit_ * kRow, max_draft_ * kRow);
+  return std::min({length_, credit_ / kRow, most});
 }
 
 void Drafter::learn(int64_t num_drafted, int64_t num_accepted) {

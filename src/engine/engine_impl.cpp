@@ -35,11 +35,11 @@ std::vector<int32_t> all_stop_tokens(const Request& request,
 }  // namespace
 
 EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> tokenizer,
-                       const EngineOptions& options)
+                       const EngineOptions& options, std::unique_ptr<DraftSource> draft_model)
     : options_(options),
       tokenizer_(std::move(tokenizer)),
       runner_(std::move(runner)),
-      scheduler_(options_, runner_->num_pages()),
+      scheduler_(options_, runner_->num_pages(), std::move(draft_model)),
       sampler_(vocab(), options_.max_batch),
       requests_(scheduler_, this->tokenizer()),
       seed_key_(random_word()),
@@ -86,7 +86,10 @@ void EngineImpl::enter(StepStage stage) {
 
 // Plans the next step and hands it to the device. False if there is nothing to run.
 bool EngineImpl::launch_step() {
-  enter(StepStage::plan);
+  const bool runs_draft_model = scheduler_.runs_draft_model();
+  enter(runs_draft_model ? StepStage::draft : StepStage::plan);
+  scheduler_.draft();
+  if (runs_draft_model) enter(StepStage::plan);
   const Plan plan = scheduler_.plan();
 
   enter(StepStage::assemble);
@@ -163,11 +166,15 @@ std::vector<SequenceOutput> EngineImpl::step() {
 // failure may have come between two changes that belong together, so the engine is dead. It counts
 // as dead while this function runs, because this function may run out of memory as well.
 //
+// A draft model that fails is given up, and nothing else is lost.
+//
 // A step that is being launched fails without the one before it, whose results are taken in first.
 void EngineImpl::fail_step(std::string_view why, Failure failure) {
   const StepStage stage = stage_;
+  if (stage == StepStage::draft && failure == Failure::error) return scheduler_.give_up_drafts();
   const bool is_launched = stage == StepStage::wait || stage == StepStage::sample;
-  const bool has_sound_pages = stage == StepStage::forward || is_launched;
+  const bool has_sound_pages =
+      stage == StepStage::draft || stage == StepStage::forward || is_launched;
   if (!has_sound_pages) scheduler_.abandon_pages();
   is_dead_ = true;
   death_ = why;

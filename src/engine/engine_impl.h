@@ -23,6 +23,7 @@ namespace tessera::engine {
 
 // A step goes once through the parts below:
 //
+//   Scheduler::draft      guesses at the tokens that come next
 //   Scheduler::plan       which sequences compute how many tokens
 //   Scheduler::assemble   pages taken, the batch built
 //   Sampler::describe     how tokens are drawn
@@ -38,9 +39,9 @@ namespace tessera::engine {
 // a prompt, guessed tokens) are waited for before the next is planned.
 class EngineImpl final : public Engine {
  public:
-  // `options` have their defaults filled in.
+  // `options` have their defaults filled in. `draft_model` is for Speculation::draft.
   EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> tokenizer,
-             const EngineOptions& options);
+             const EngineOptions& options, std::unique_ptr<DraftSource> draft_model = nullptr);
 
   std::optional<RequestId> submit(Request request) override;
   void cancel(RequestId request) override { requests_.cancel(request); }

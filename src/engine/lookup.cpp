@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 
 namespace tessera::engine {
 
@@ -61,15 +60,28 @@ int64_t PromptLookup::follow(std::span<const int32_t> tokens) {
 }
 
 void PromptLookup::propose(int64_t most, std::vector<int32_t>& draft) const {
+  if (!has_guess()) return;
   const auto num_tokens = std::ssize(tokens_);
-  const int64_t place = num_tokens > 0 ? find(num_tokens) : 0;
-  if (place == 0) return;
+  const int64_t place = find(num_tokens);
   const auto first = std::ssize(draft);
   for (int64_t i = 0; i < most; ++i) {
     const int64_t from = place + i;
     draft.push_back(from < num_tokens ? tokens_[static_cast<size_t>(from)]
                                       : draft[static_cast<size_t>(first + from - num_tokens)]);
   }
+}
+
+int64_t LookupSource::follow(uint64_t sequence, std::span<const int32_t> tokens) {
+  return lookups_[sequence].follow(tokens);
+}
+
+bool LookupSource::has_guess(uint64_t sequence) const {
+  const auto found = lookups_.find(sequence);
+  return found != lookups_.end() && found->second.has_guess();
+}
+
+void LookupSource::propose(std::span<const DraftWish> wishes) {
+  for (const DraftWish& wish : wishes) lookups_[wish.sequence].propose(wish.most, *wish.draft);
 }
 
 }  // namespace tessera::engine

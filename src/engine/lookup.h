@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <span>
 #include <vector>
 
-#include "engine/proposer.h"
+#include "engine/draft_source.h"
 
 namespace tessera::engine {
 
@@ -16,10 +18,14 @@ namespace tessera::engine {
 //
 // Each token costs three entries of a hash table: where its n-gram was last seen. An entry that is
 // overwritten by another n-gram is lost, which makes a guess shorter and never a wrong one.
-class PromptLookup final : public Proposer {
+class PromptLookup {
  public:
-  int64_t follow(std::span<const int32_t> tokens) override;
-  void propose(int64_t most, std::vector<int32_t>& draft) const override;
+  // Takes in the tokens that are new since the last call; `tokens` is the whole sequence. Returns
+  // how many of them it would have guessed from those before.
+  int64_t follow(std::span<const int32_t> tokens);
+  // Appends `most` tokens that may come next; none if there is nothing to go by.
+  void propose(int64_t most, std::vector<int32_t>& draft) const;
+  bool has_guess() const { return !tokens_.empty() && find(std::ssize(tokens_)) > 0; }
 
  private:
   static constexpr int64_t kShortest = 2;
@@ -32,6 +38,18 @@ class PromptLookup final : public Proposer {
 
   std::vector<int32_t> tokens_;
   std::vector<int32_t> ends_;  // a power of two of them: where an n-gram ended; 0: empty
+};
+
+// A lookup for each sequence.
+class LookupSource final : public DraftSource {
+ public:
+  int64_t follow(uint64_t sequence, std::span<const int32_t> tokens) override;
+  bool has_guess(uint64_t sequence) const override;
+  void propose(std::span<const DraftWish> wishes) override;
+  void forget(uint64_t sequence) override { lookups_.erase(sequence); }
+
+ private:
+  std::map<uint64_t, PromptLookup> lookups_;
 };
 
 }  // namespace tessera::engine

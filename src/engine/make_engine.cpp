@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "core/text.h"
+#include "engine/draft_model.h"
+#include "engine/draft_setup.h"
 #include "engine/engine_impl.h"
 #include "engine/memory_check.h"
 #include "engine/validate.h"
@@ -61,6 +63,36 @@ std::string show(const model::UploadTimes& times) {
                 shown_seconds(times.wait_seconds));
 }
 
+// The draft's config, if the options ask for one.
+std::optional<model::ModelConfig> open_draft(const model::ModelConfig& target,
+                                             const EngineOptions& options) {
+  if (options.speculation != Speculation::draft) return std::nullopt;
+  const FieldNames& names = options.field_names;
+  if (options.draft_folder.empty()) {
+    fail(concat(names.prefix("engine"), names("speculation"), " draft needs ",
+                names("draft_folder"), ": give the folder of a small model"));
+  }
+  model::ModelConfig draft = model::load_config(options.draft_folder);
+  check_draft_vocab(target, draft, options);
+  check_device(draft, options);
+  return draft;
+}
+
+// Before the target's runner, which takes what is left of the memory.
+std::unique_ptr<DraftSource> make_draft(std::unique_ptr<model::Model> draft,
+                                        const model::ModelConfig& target,
+                                        const EngineOptions& options) {
+  const model::ModelConfig& config = draft->config();
+  check_draft_vocab(target, config, options);
+  const int64_t free_bytes = free_memory(options.device) -
+                             memory_needs(target, options).activations -
+                             memory_needs(config, options).activations;
+  const EngineOptions own = draft_options(options, target, config, free_bytes);
+  auto runner =
+      std::make_unique<Runner>(std::move(draft), own, std::make_unique<dist::LocalCommunicator>());
+  return std::make_unique<DraftModel>(std::move(runner), own);
+}
+
 }  // namespace
 
 void check_device(const model::ModelConfig& config, const EngineOptions& options) {
@@ -99,11 +131,14 @@ OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig con
   Tokenizer tokenizer = begun ? std::move(*begun) : read_tokenizer(folder);
   clock.end({.name = "tokenizer", .seconds = early.tokenizer_seconds()});
   check_tokenizer(tokenizer, folder, config.vocab);
+  std::optional<model::ModelConfig> draft = open_draft(config, filled);
+  if (draft) check_draft_tokenizer(tokenizer, folder, filled);
   return {.folder = folder,
           .config = std::move(config),
           .options = std::move(filled),
           .tokenizer = std::move(tokenizer),
-          .early = std::move(early)};
+          .early = std::move(early),
+          .draft = std::move(draft)};
 }
 
 std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicator> communicator) {
@@ -113,22 +148,36 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
   if (!options.device.is_cpu()) {
     clock.end({.name = "context", .seconds = opened.early.device_seconds()});
   }
-  check_memory(opened.config, options);
-  const model::Checkpoint checkpoint = model::Checkpoint::open(opened.folder);
-  std::unique_ptr<model::Model> model = model::load_model(checkpoint, opened.config,
-                                                          {.dtype = options.dtype,
-                                                           .format = options.weights,
-                                                           .device = options.device,
-                                                           .rank = communicator->rank(),
-                                                           .num_ranks = communicator->size(),
-                                                           .check_values = options.check_weights,
-                                                           .on_progress = options.on_load,
-                                                           .carrier = std::move(carrier)});
-  clock.end({.name = "weights",
-             .num_bytes = model->weights().total_bytes(),
-             .note = show(model->weights().upload_times())});
-  std::unique_ptr<Engine> engine =
-      make_engine(std::move(model), std::move(opened.tokenizer), options, std::move(communicator));
+  if (opened.draft) {
+    check_memory_of_both(opened.config, *opened.draft, options);
+  } else {
+    check_memory(opened.config, options);
+  }
+  model::LoadOptions how = {.dtype = options.dtype,
+                            .format = options.weights,
+                            .device = options.device,
+                            .rank = communicator->rank(),
+                            .num_ranks = communicator->size(),
+                            .check_values = options.check_weights,
+                            .on_progress = options.on_load,
+                            .carrier = std::move(carrier)};
+  const auto read = [&](const std::filesystem::path& folder, const model::ModelConfig& config,
+                        std::string_view phase) {
+    std::unique_ptr<model::Model> model =
+        model::load_model(model::Checkpoint::open(folder), config, how);
+    clock.end({.name = phase,
+               .num_bytes = model->weights().total_bytes(),
+               .note = show(model->weights().upload_times())});
+    return model;
+  };
+  std::unique_ptr<model::Model> model = read(opened.folder, opened.config, "weights"), draft;
+  if (opened.draft) {
+    how.rank = 0;
+    how.num_ranks = 1;
+    draft = read(options.draft_folder, *opened.draft, "draft weights");
+  }
+  std::unique_ptr<Engine> engine = make_engine(std::move(model), std::move(opened.tokenizer),
+                                               options, std::move(communicator), std::move(draft));
   clock.end({.name = "prepare"});
   return engine;
 }
@@ -136,11 +185,17 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
 std::unique_ptr<Engine> make_engine(std::unique_ptr<model::Model> model,
                                     std::optional<Tokenizer> tokenizer,
                                     const EngineOptions& options,
-                                    std::unique_ptr<dist::Communicator> communicator) {
+                                    std::unique_ptr<dist::Communicator> communicator,
+                                    std::unique_ptr<model::Model> draft) {
   check_device(model->config(), options);
   const EngineOptions filled = fill_options(options, model->config());
+  expects((options.speculation == Speculation::draft) == (draft != nullptr),
+          "make_engine: a draft model goes with Speculation::draft; give both or neither");
+  std::unique_ptr<DraftSource> source;
+  if (draft) source = make_draft(std::move(draft), model->config(), filled);
   auto runner = std::make_unique<Runner>(std::move(model), filled, std::move(communicator));
-  return std::make_unique<EngineImpl>(std::move(runner), std::move(tokenizer), filled);
+  return std::make_unique<EngineImpl>(std::move(runner), std::move(tokenizer), filled,
+                                      std::move(source));
 }
 
 }  // namespace engine

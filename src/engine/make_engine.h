@@ -33,9 +33,10 @@ struct OpenModel {
   EngineOptions options;  // with every default filled in
   Tokenizer tokenizer;
   EarlyStart early = {};
+  std::optional<model::ModelConfig> draft = {};  // of options.draft_folder
 };
-// Refuses unusable options, device, config or tokenizer. `early` may have begun with the device and
-// the tokenizer.
+// Refuses unusable options, device, config or tokenizer, and a draft that does not belong to them.
+// `early` may have begun with the device and the tokenizer.
 OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig config,
                      const EngineOptions& options, EarlyStart early = {});
 // Throws OutOfMemory if the model does not fit into free memory, before any weight is read. The
@@ -43,10 +44,12 @@ OpenModel open_model(const std::filesystem::path& folder, model::ModelConfig con
 std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicator> communicator =
                                                    std::make_unique<dist::LocalCommunicator>());
 
-// `model` has the share of the communicator's rank.
+// `model` has the share of the communicator's rank; `draft` is whole, and needed for
+// Speculation::draft alone.
 std::unique_ptr<Engine> make_engine(
     std::unique_ptr<model::Model> model, std::optional<Tokenizer> tokenizer,
     const EngineOptions& options,
-    std::unique_ptr<dist::Communicator> communicator = std::make_unique<dist::LocalCommunicator>());
+    std::unique_ptr<dist::Communicator> communicator = std::make_unique<dist::LocalCommunicator>(),
+    std::unique_ptr<model::Model> draft = nullptr);
 
 }  // namespace tessera::engine

@@ -94,14 +94,15 @@ std::string remedy(const EngineOptions& options) {
   return text + ", or free memory";
 }
 
-// Contexts that memory is taken for by default. A sequence with drafts takes up several rows.
+}  // namespace
+
 int64_t num_contexts(const EngineOptions& options) {
   const bool has_drafts = options.speculation != Speculation::off;
   const int64_t rows = has_drafts ? 1 + options.max_draft_tokens : 1;
   return std::max<int64_t>(1, options.max_batch / rows);
 }
 
-}  // namespace
+int64_t default_kv_percent(Device device) { return device.is_cpu() ? 25 : 80; }
 
 int64_t num_kv_pages(const KvNeeds& needs) {
   const int64_t context_pages = (needs.max_context + needs.page_size - 1) / needs.page_size;
@@ -171,7 +172,7 @@ model::KvOptions choose_kv(const model::ModelConfig& config, const EngineOptions
                                .max_batch = num_contexts(options),
                                .kv_bytes = options.kv_bytes,
                                .free_bytes = std::max<int64_t>(0, free_bytes - tail_bytes),
-                               .default_percent = options.device.is_cpu() ? 25 : 80,
+                               .default_percent = default_kv_percent(options.device),
                                .names = options.field_names});
   return kv;
 }

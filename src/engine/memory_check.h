@@ -29,15 +29,20 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
 // KV cache leaves room for it; 0 on the CPU.
 int64_t kernel_scratch_bytes(const model::ModelConfig& config, const EngineOptions& options);
 
+// Contexts that KV memory is taken for by default. A sequence with drafts takes up several rows.
+int64_t num_contexts(const EngineOptions& options);
+// And how much of free memory at most; more on a GPU, which other programs rarely use.
+int64_t default_kv_percent(Device device);
+
 struct KvNeeds {
   int64_t page_bytes = 0;  // of one page with its scales
   int64_t page_size = 0;   // tokens
   int64_t max_context = 0;
   int64_t max_batch = 0;
-  int64_t kv_bytes = 0;          // requested; 0: room for max_batch contexts, but at most
-                                 // default_percent of free_bytes
-  int64_t free_bytes = 0;        // on the device, with the model's own memory already subtracted
-  int64_t default_percent = 25;  // higher on a GPU, which other programs rarely use
+  int64_t kv_bytes = 0;    // requested; 0: room for max_batch contexts, but at most
+                           // default_percent of free_bytes
+  int64_t free_bytes = 0;  // on the device, with the model's own memory already subtracted
+  int64_t default_percent = 25;
   FieldNames names = {};
 };
 // How many whole pages fit. Refuses a cache that cannot hold one context, with what is needed, what

@@ -158,7 +158,7 @@ void RequestTable::commit_draft(std::span<const BatchRow> rows, std::span<RowRes
   }
   --sequence.num_drawing;
   scheduler_.take_back(sequence, rows[num_right].start + 1);
-  sequence.drafter->learn(static_cast<int64_t>(num_drafted), static_cast<int64_t>(num_right));
+  Speculator::learn(sequence, static_cast<int64_t>(num_drafted), static_cast<int64_t>(num_right));
   num_drafted_tokens_ += static_cast<int64_t>(num_drafted);
 
   if (!results[0].error.empty()) {

@@ -39,6 +39,18 @@ model::SeenTokens seen_by(const Sequence& sequence, int32_t slot) {
 
 }  // namespace
 
+model::DrawSettings draw_settings(const ActiveRequest& active, int32_t sequence, int64_t position) {
+  const SamplingParams& params = active.request.sampling;
+  return {.seed = active.seed,
+          .temperature = params.temperature,
+          .top_k = params.top_k,
+          .typical_p = params.typical_p,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .sequence = sequence,
+          .position = static_cast<int32_t>(position)};
+}
+
 Sampler::Sampler(int64_t vocab, int64_t max_batch)
     : vocab_(vocab),
       free_slots_(std::make_shared<std::vector<int32_t>>(static_cast<size_t>(max_batch))),
@@ -68,14 +80,7 @@ void Sampler::add_draw(const BatchRow& row, int32_t number, model::HostSampling&
   model::DrawSettings draw;
   if (!sequence.beams) {  // a beam's draw only tells whether its logits are finite
     const SamplingParams& params = active.request.sampling;
-    draw = {.seed = active.seed,
-            .temperature = params.temperature,
-            .top_k = params.top_k,
-            .typical_p = params.typical_p,
-            .top_p = params.top_p,
-            .min_p = params.min_p,
-            .sequence = sequence.index + number,
-            .position = static_cast<int32_t>(row.start + row.num_tokens)};
+    draw = draw_settings(active, sequence.index + number, row.start + row.num_tokens);
     if (active.has_penalties()) {
       draw.slot = list_of(row, sampling);
       draw.repetition = params.repetition_penalty;

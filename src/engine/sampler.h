@@ -12,6 +12,10 @@
 
 namespace tessera::engine {
 
+// How the request draws the token at this position of its sequence number `sequence`, apart from
+// penalties and biases.
+model::DrawSettings draw_settings(const ActiveRequest& active, int32_t sequence, int64_t position);
+
 // Between requests and the numbers that the device works with. A row whose logits are not finite
 // gets an error of its own; the other rows are not affected.
 class Sampler {

@@ -60,8 +60,13 @@ void for_each_list(std::span<Sequence* const> sequences, Visit&& visit) {
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineOptions& options, int64_t num_pages)
-    : options_(options), cache_(cache_options(options, num_pages)) {}
+Scheduler::Scheduler(const EngineOptions& options, int64_t num_pages,
+                     std::unique_ptr<DraftSource> draft_model)
+    : options_(options),
+      cache_(cache_options(options, num_pages)),
+      speculator_(options, options.speculation == Speculation::lookup
+                               ? std::make_unique<LookupSource>()
+                               : std::move(draft_model)) {}
 
 void Scheduler::enqueue(Sequence& sequence) {
   sequence.is_running = false;
@@ -84,6 +89,7 @@ void Scheduler::add_running(Sequence& sequence) {
 // before what later steps do.
 void Scheduler::remove(Sequence& sequence) {
   release_pages(sequence);
+  speculator_.forget(sequence);
   sequence.seen = {};
   sequence.has_ended = true;
   std::erase(sequence.is_running ? running_ : waiting_, &sequence);
@@ -127,39 +133,6 @@ void Scheduler::describe_beams(Sequence& sequence, PlanEntry& entry) const {
   entry.pages = pages;
 }
 
-// Refills the sequence's draft, for the step after the last token that is known or being drawn.
-// Returns its length. Penalties need the list of tokens seen, which the device keeps as it draws,
-// and a tail cannot go back.
-int64_t Scheduler::propose(Sequence& sequence) const {
-  sequence.draft.clear();
-  const ActiveRequest& active = *sequence.request;
-  if (options_.speculation == Speculation::off || model::has_tails(options_.kv_type) ||
-      sequence.beams || sequence.num_rows > 1 || active.has_penalties() ||
-      sequence.num_computed < active.num_prompt() ||
-      sequence.num_known() != sequence.num_computed + 1) {
-    return 0;
-  }
-  // The step itself yields a token, whatever comes of the draft.
-  const int64_t most = active.max_new_tokens - (sequence.num_known() - active.num_prompt()) - 1;
-  if (most <= 0) return 0;
-  if (!sequence.drafter) {
-    sequence.drafter = std::make_unique<Drafter>(std::make_unique<PromptLookup>(),
-                                                 options_.max_draft_tokens, active.request.prompt);
-  }
-  sequence.drafter->propose(sequence.tokens, most, sequence.draft);
-  return std::ssize(sequence.draft);
-}
-
-bool Scheduler::expects_drafts() {
-  if (options_.speculation == Speculation::off) return false;
-  int64_t num_rows = 0;
-  for (const Sequence* sequence : running_) num_rows += sequence->num_rows;
-  const int64_t most_rows =
-      std::min({options_.max_batch, options_.max_step_tokens, options_.max_step_logits});
-  if (num_rows >= most_rows) return false;
-  return std::ranges::any_of(running_, [&](Sequence* sequence) { return propose(*sequence) > 0; });
-}
-
 PlanEntry Scheduler::entry_of(Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
   // A sequence that ends with the token being drawn computes nothing more.
@@ -176,7 +149,7 @@ PlanEntry Scheduler::entry_of(Sequence& sequence) const {
   if (sequence.has_beams()) {
     describe_beams(sequence, entry);
   } else if (sequence.is_running) {
-    entry.num_draft = sequence.num_drawing == 0 ? propose(sequence) : 0;
+    entry.num_draft = std::ssize(sequence.draft);
     const cache::PageList& list = sequence.pages;
     entry.copies_last_page = list.num_tokens % options_.page_size != 0 &&
                              cache_.pages_to_grow(list, list.num_tokens + 1) > 0;
@@ -260,6 +233,7 @@ void Scheduler::index_prompt(Sequence& sequence, int64_t num_computed) {
 void Scheduler::add_metrics(EngineMetrics& metrics) const {
   const cache::CacheStats stats = cache_.stats();
   const int64_t page_size = options_.page_size;
+  speculator_.add_metrics(metrics);
   metrics.num_waiting = std::ssize(waiting_);
   metrics.num_preemptions = num_preemptions_;
   metrics.num_cached_tokens = num_cached_tokens_;
@@ -295,6 +269,7 @@ void Scheduler::check_pages() const {
   for_each_list(running_, add);
   for_each_list(waiting_, add);
   cache_.check(lists);
+  speculator_.check_pages();
 }
 
 }  // namespace tessera::engine

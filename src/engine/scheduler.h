@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/plan.h"
 #include "engine/runner.h"
 #include "engine/sequence.h"
+#include "engine/speculator.h"
 #include "tessera/engine/engine.h"
 
 namespace tessera::engine {
@@ -20,8 +22,10 @@ namespace tessera::engine {
 // step may be in progress meanwhile: its tokens are not known yet, but how many there will be is.
 class Scheduler {
  public:
-  // `options` have their defaults filled in.
-  Scheduler(const EngineOptions& options, int64_t num_pages);
+  // `options` have their defaults filled in. `draft_model` is the source of guesses for
+  // Speculation::draft.
+  Scheduler(const EngineOptions& options, int64_t num_pages,
+            std::unique_ptr<DraftSource> draft_model = nullptr);
 
   // The queues. A sequence is in at most one of them, from enqueue to remove.
   void enqueue(Sequence& sequence);      // to wait, in the order of service; starts over
@@ -29,11 +33,16 @@ class Scheduler {
   void remove(Sequence& sequence);       // releases its pages
   int64_t num_waiting_to_start() const;  // requests that have never run
 
+  // Refills the drafts of running sequences for the step that is planned next.
+  void draft() { speculator_.refill(running_); }
   // What the next step should compute: the sequences as plan entries, given to engine::plan.
   Plan plan();
-  // Whether some sequence will probably have a draft once its token has been drawn. Planning that
-  // step must wait for the token.
-  bool expects_drafts();
+  // Whether planning the next step must wait for the tokens being drawn, because drafts will
+  // probably follow them.
+  bool expects_drafts() { return speculator_.expects_drafts(running_); }
+  bool runs_draft_model() const { return speculator_.runs_model(); }
+  // The draft model has failed: sequences go on without.
+  void give_up_drafts() { speculator_.give_up(running_); }
   // Preempts, admits and takes pages as planned. Fills `step` for the runner, except for what it
   // samples, and `rows` with what each row of its batch is. From here on the sequences count as
   // computed that far, so that the next step can be planned before this one has ended. False if the
@@ -60,7 +69,6 @@ class Scheduler {
 
  private:
   PlanEntry entry_of(Sequence& sequence) const;
-  int64_t propose(Sequence& sequence) const;
   void describe_beams(Sequence& sequence, PlanEntry& entry) const;
   bool may_read_cache(const Sequence& sequence) const;
   void release_pages(Sequence& sequence);
@@ -72,6 +80,7 @@ class Scheduler {
 
   EngineOptions options_;
   cache::PageCache cache_;
+  Speculator speculator_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> waiting_;  // in order of service
   PageCopies tail_copies_;

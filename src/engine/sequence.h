@@ -43,7 +43,7 @@ struct Sequence {
   bool has_ended = false;                // a step in progress may still have a row of it
   int32_t num_starts = 0;                // how often it was queued: once, and at each preemption
   std::optional<BeamGroup> beams;        // beam search only; `tokens` is then the prompt alone
-  std::unique_ptr<Drafter> drafter;      // once it may have drafts
+  std::optional<Drafter> drafter;        // once it may have drafts
   std::vector<int32_t> draft;            // guesses at the tokens that follow, for the next step
   CountSlot seen;                        // its list of tokens seen, if the request has penalties
   std::optional<text::TextStream> text;  // empty if the model has no tokenizer

@@ -170,6 +170,10 @@ void check_options(const EngineOptions& options) {
     fail(concat(who, names("page_size"), " is ", options.page_size, "; ", names("kv_type"), " ",
                 name(options.kv_type), " takes multiples of ", kKvGroup));
   }
+  if (options.speculation == Speculation::draft && model::has_tails(options.kv_type)) {
+    fail(concat(who, names("speculation"), " draft is not for ", names("kv_type"), " ",
+                name(options.kv_type), "; leave one of them out"));
+  }
   const DType dtype = options.dtype;
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
     fail(concat(who, names("dtype"), " is ", name(dtype), "; give f32, f16 or bf16"));

@@ -24,6 +24,7 @@ Seconds time_between_checks(double limit_s) { return Seconds(std::min(1.0, limit
 std::string_view name(StepStage stage) {
   switch (stage) {
     case StepStage::idle: return "idle";
+    case StepStage::draft: return "draft";
     case StepStage::plan: return "plan";
     case StepStage::assemble: return "assemble";
     case StepStage::forward: return "forward";

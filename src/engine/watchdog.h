@@ -12,9 +12,9 @@
 
 namespace tessera::engine {
 
-// Where a step is: `assemble` takes pages and fills the batch, `forward` launches the model, `wait`
-// waits until the device has run it.
-enum class StepStage : uint8_t { idle, plan, assemble, forward, wait, sample, commit };
+// Where a step is: `draft` runs the draft model, if there is one, `assemble` takes pages and fills
+// the batch, `forward` launches the model, `wait` waits until the device has run it.
+enum class StepStage : uint8_t { idle, draft, plan, assemble, forward, wait, sample, commit };
 std::string_view name(StepStage stage);
 
 // A kernel that never ends blocks the step's thread inside the driver, where nothing can wake it:

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "apps/chat.h"
 #include "apps/e2e.h"
+#include "apps/e2e_subject.h"
 #include "apps/generate.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
@@ -58,18 +60,26 @@ TEST(FindModel, RefusesWhatIsNoModelWithWhatToDo) {
   EXPECT_NE(message_of([] { find_model(""); }).find("TESSERA_MODEL"), std::string::npos);
 }
 
-TEST(MakeRepeating, AnswersInACycleWithOrWithoutAHeadOfItsOwn) {
-  for (const bool is_tied : {false, true}) {
-    model::ModelConfig config = model::load_config(kModel);
-    config.num_layers = 2;
-    config.has_tied_embeddings = is_tied;
-    auto model = model::make_random_model(config, {.dtype = DType::f32}, /*seed=*/3);
-    make_repeating(*model);
+// With and without a head of its own, alone and with a draft that must answer alike.
+TEST(RepeatingSubject, AnswersInACycle) {
+  for (const auto& [is_tied, has_draft, has_tied_draft] : {std::tuple{false, false, false},
+                                                           {true, false, false},
+                                                           {false, true, false},
+                                                           {false, true, true}}) {
+    Subject subject{
+        .name = "repeating", .config = model::load_config(kModel), .is_repeating = true};
+    subject.config.num_layers = 2;
+    subject.config.has_tied_embeddings = is_tied;
     EngineOptions options;
     options.dtype = DType::f32;
     options.max_context = 64;
-    const auto engine =
-        engine::make_engine(std::move(model), std::nullopt, engine::fill_options(options, config));
+    if (has_draft) {
+      options.speculation = Speculation::draft;
+      subject.draft = subject.config;
+      subject.draft->num_layers = 1;
+      subject.draft->has_tied_embeddings = has_tied_draft;
+    }
+    const auto engine = make_subject_engine(subject, engine::fill_options(options, subject.config));
     Request request;
     request.prompt = {46};
     request.max_new_tokens = 20;
@@ -79,9 +89,38 @@ TEST(MakeRepeating, AnswersInACycleWithOrWithoutAHeadOfItsOwn) {
     ASSERT_EQ(outputs.front().tokens.size(), 20u) << outputs.front().error;
     for (int32_t i = 0; i < 20; ++i) {
       EXPECT_EQ(outputs.front().tokens[static_cast<size_t>(i)].token,
-                is_tied ? 46 : 32 + (14 + i + 1) % 16);
+                is_tied || has_tied_draft ? 46 : 32 + (14 + i + 1) % 16);
     }
+    const EngineMetrics metrics = engine->metrics();
+    EXPECT_EQ(metrics.num_drafted_tokens > 10, has_draft);
+    EXPECT_EQ(metrics.num_accepted_tokens, metrics.num_drafted_tokens);
   }
+}
+
+TEST(FindSubject, RefusesFlagsThatContradictEachOther) {
+  const auto refusal = [](const SubjectFlags& flags, const std::string& draft = {}) {
+    return message_of([&] { find_subject(flags, draft); });
+  };
+  EXPECT_EQ(refusal({.is_repeating = true}), "--repeating is for --shape; give one");
+  EXPECT_EQ(refusal({.draft_shape = "llama3.2-1b"}),
+            "--draft-shape is for --shape; for the model of a folder give --draft");
+  EXPECT_EQ(refusal({.shape = "llama3-8b"}, kModel),
+            "--draft is for the model of a folder; for --shape give --draft-shape");
+  EXPECT_NE(refusal({.shape = "llama3-8b", .draft_shape = "llama4"}).find("no shape 'llama4'"),
+            std::string::npos);
+}
+
+TEST(ModelOptions, TakeADraftForSpeculationByOne) {
+  const model::ModelConfig config = model::load_config(kModel);
+  ModelOptions options;
+  options.device = "cpu";
+  options.draft = kModel;
+  EXPECT_NE(message_of([&] { engine_options(options, config); }).find("--speculate is off"),
+            std::string::npos);
+  options.speculate = "draft";
+  const EngineOptions made = engine_options(options, config);
+  EXPECT_EQ(made.speculation, Speculation::draft);
+  EXPECT_EQ(made.draft_folder, kModel);
 }
 
 TEST(ModelOptions, LimitAStepWhereTheyAreAskedTo) {

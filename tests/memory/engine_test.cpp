@@ -89,6 +89,13 @@ std::vector<Request> requests() {
   return all;
 }
 
+// The model is its own draft.
+EngineOptions drafting_options() {
+  EngineOptions options = options_of(WeightFormat::plain, KvFormat::plain);
+  options.speculation = Speculation::draft;
+  return options;
+}
+
 // The tokens of every sequence, or its error.
 using Answers = std::vector<std::string>;
 
@@ -157,7 +164,8 @@ class OutOfMemory : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(OutOfMemory, EveryAllocationOfLoadAndStepsMayFail) {
   const ModelFolder folder;
-  const EngineOptions& options = GetParam().options;
+  EngineOptions options = GetParam().options;
+  if (options.speculation == Speculation::draft) options.draft_folder = folder.path();
   for (const int count : {1, 3}) {
     const Threads threads(count);
     const Answers want = load_and_run(folder, options);
@@ -184,6 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Kind{"plain", options_of(WeightFormat::plain, KvFormat::plain)},
                       Kind{"int8_weights", options_of(WeightFormat::int8, KvFormat::plain)},
                       Kind{"int8_kv", options_of(WeightFormat::plain, KvFormat::int8)},
+                      Kind{"draft", drafting_options()},
                       Kind{"int4_kv", options_of(WeightFormat::int8, KvFormat::int4)}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -26,7 +26,7 @@ inline constexpr int kStepTimeoutStatus = 4;
 
 // A part of loading a model that is over.
 struct LoadPhase {
-  std::string_view name;  // "context", "tokenizer", "weights", "prepare"
+  std::string_view name;  // "context", "tokenizer", "weights", "draft weights", "prepare"
   double seconds = 0;     // "context" and "tokenizer" run at the same time
   int64_t num_bytes = 0;  // read from the checkpoint
   std::string note = {};
@@ -36,6 +36,7 @@ struct LoadPhase {
 enum class Speculation : uint8_t {
   off,
   lookup,  // as a sequence went on where its last tokens came up before, in its prompt or output
+  draft,   // as a small model of the same vocabulary goes on
 };
 
 struct EngineOptions {
@@ -64,7 +65,10 @@ struct EngineOptions {
   // max_step_logits and the pages leave free. Results are the same with and without. Beam searches,
   // requests with penalties and KvFormat::int4 do without.
   Speculation speculation = Speculation::off;
-  int64_t max_draft_tokens = 15;  // guessed at once for a sequence
+  int64_t max_draft_tokens = 15;            // guessed at once for a sequence
+  std::filesystem::path draft_folder = {};  // for Speculation::draft: the model that guesses. It
+                                            // has memory of its own, with the dtype and the weight
+                                            // format of the model
   // Seconds a step may take before it counts as hung. The process then reports where it hung and
   // exits with kStepTimeoutStatus. 0: no limit. Not set: 120 on a GPU, no limit on the CPU.
   std::optional<double> step_timeout_s = {};
@@ -104,6 +108,11 @@ struct EngineMetrics {
   int64_t num_wasted_rows = 0;      // computed for sequences that had ended
   int64_t num_drafted_tokens = 0;   // guessed and verified
   int64_t num_accepted_tokens = 0;  // of them, those that were right and are part of an output
+  int64_t num_draft_steps = 0;      // of the draft model
+  int64_t draft_weight_bytes = 0;
+  int64_t draft_kv_bytes = 0;
+  int64_t num_held_draft_pages = 0;
+  bool has_given_up_drafts = false;  // the draft model failed, and the engine goes on without it
   // Of the process, by tessera::allocate on the engine's device: now, and the most at once
   // (tessera/core/memory_use.h).
   int64_t device_bytes = 0;

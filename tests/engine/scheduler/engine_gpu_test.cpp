@@ -72,6 +72,35 @@ TEST_F(EngineOnGpu, GivesTheReferencesGreedyTokensInF32) {
   }
 }
 
+// The model as its own draft. Its prompt ends with a token that the target decodes and the draft
+// prefills, so that a few guesses may differ.
+TEST_F(EngineOnGpu, GivesTheSameTokensWithADraftModelInFewerSteps) {
+  const nlohmann::json oracle = read_oracle();
+  std::vector<int32_t> tokens[2];
+  int64_t num_steps[2] = {};
+  for (const bool has_draft : {false, true}) {
+    EngineOptions options = options_of(cuda_device(), DType::bf16, KvFormat::plain);
+    options.max_batch = 16;
+    if (has_draft) {
+      options.speculation = Speculation::draft;
+      options.draft_folder = bundled_model();
+    }
+    const std::unique_ptr<Engine> engine = Engine::load(bundled_model(), options);
+    Request request;
+    request.prompt = oracle["prompt_ids"][0].get<std::vector<int32_t>>();
+    request.sampling.temperature = 0.0f;
+    request.ignores_eos = true;
+    request.max_new_tokens = 200;
+    tokens[has_draft] = ids_of(run_to_end(*engine, request).front().tokens);
+    const EngineMetrics metrics = engine->metrics();
+    num_steps[has_draft] = metrics.num_steps;
+    EXPECT_FALSE(metrics.has_given_up_drafts);
+    EXPECT_GE(metrics.num_accepted_tokens * 10, metrics.num_drafted_tokens * 9);
+  }
+  EXPECT_EQ(tokens[1], tokens[0]);
+  EXPECT_LT(num_steps[1] * 4, num_steps[0]);
+}
+
 // Prompt logprobs of a text that the model wrote itself, computed in chunks of 64.
 std::vector<float> logprobs_on(Device device, DType dtype, KvFormat kv_type) {
   const nlohmann::json oracle = read_oracle();
@@ -141,6 +170,7 @@ TEST_P(TypesOnGpu, AnswerARequestAlikeInAnySchedule) {
   EXPECT_GT(counts.num_replayed_tokens, 0);
   EXPECT_GT(counts.num_replays, 0);
   EXPECT_EQ(counts.num_drafted_tokens > 0, kv_type != KvFormat::int4);
+  EXPECT_EQ(counts.num_draft_steps > 0, kv_type != KvFormat::int4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,

@@ -29,6 +29,7 @@ TEST_P(InvarianceOf, ARequestIsAnsweredAlikeInAnyScheduleWithAnyMemory) {
   } else {
     EXPECT_GT(counts.num_accepted_tokens, 50);
     EXPECT_GT(counts.num_drafted_tokens, counts.num_accepted_tokens + 50);
+    EXPECT_GT(counts.num_draft_steps, 500);
   }
 }
 

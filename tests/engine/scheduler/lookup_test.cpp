@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <random>
 #include <utility>
 
@@ -82,39 +81,21 @@ TEST(PromptLookup, FindsWhatASearchOfTheTextFinds) {
   EXPECT_GT(num_found, 3000 * 3 / 4) << "some entries are overwritten, most are not";
 }
 
-// Foresees a token if told to, and always has a proposal.
-class Scripted final : public Proposer {
- public:
-  explicit Scripted(const bool& is_right) : is_right_(is_right) {}
-  int64_t follow(std::span<const int32_t> tokens) override {
-    const int64_t num_new = std::ssize(tokens) - std::exchange(num_tokens_, std::ssize(tokens));
-    return is_right_ ? num_new : 0;
-  }
-  void propose(int64_t most, Tokens& draft) const override {
-    draft.assign(static_cast<size_t>(most), 0);
-  }
-
- private:
-  const bool& is_right_;
-  int64_t num_tokens_ = 0;
-};
-
 class DrafterOf15 : public ::testing::Test {
  protected:
-  // One step: the length of its draft.
+  // One step: the length of its draft. If guesses are right, all new tokens were foreseen.
   int64_t step() {
-    Tokens draft;
-    drafter_.propose(tokens_, 100, draft);
-    const auto num_drafted = std::ssize(draft);
+    const int64_t num_new = num_tokens_ - std::exchange(num_followed_, num_tokens_);
+    const int64_t num_drafted = drafter_.next_length(num_tokens_, is_right_ ? num_new : 0, 100);
     const int64_t num_accepted = is_right_ ? num_drafted : 0;
     if (num_drafted > 0) drafter_.learn(num_drafted, num_accepted);
-    tokens_.resize(tokens_.size() + static_cast<size_t>(num_accepted) + 1);
+    num_tokens_ += num_accepted + 1;
     return num_drafted;
   }
 
   bool is_right_ = true;
-  Tokens tokens_;
-  Drafter drafter_{std::make_unique<Scripted>(is_right_), 15, {}};
+  int64_t num_tokens_ = 0, num_followed_ = 0;
+  Drafter drafter_{/*max_draft=*/15, /*rows_per_hit=*/1, /*num_prompt=*/0};
 };
 
 TEST_F(DrafterOf15, DoublesTheLengthOfDraftsThatAreAccepted) {

@@ -126,7 +126,9 @@ EngineOptions random_options(Dice& dice, const ScheduleCase& schedules) {
   options.use_prefix_cache = dice(0, 1) == 0;
   options.use_graphs = dice(0, 3) > 0;
   options.runs_ahead = dice(0, 3) > 0;
-  options.speculation = dice(0, 3) > 0 ? Speculation::lookup : Speculation::off;
+  constexpr Speculation kKinds[] = {Speculation::off, Speculation::lookup, Speculation::draft};
+  const bool takes_draft = options.kv_type != KvFormat::int4;
+  options.speculation = kKinds[dice(0, takes_draft ? 2 : 1)];
   options.max_draft_tokens = dice(0, 1) == 0 ? 15 : dice(1, 4);
   int64_t num_tokens = dice(0, 3) == 0 ? 8 * context : context + dice(0, context);
   num_tokens = std::max(num_tokens, 4 * options.page_size);  // for the beams
@@ -151,8 +153,11 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
                  << options.max_step_tokens << ", batch " << options.max_batch << ", cache "
                  << options.use_prefix_cache << ", kv " << options.kv_bytes << ", graphs "
                  << options.use_graphs << ", ahead " << *options.runs_ahead << ", drafts "
-                 << (options.speculation == Speculation::off ? 0 : options.max_draft_tokens));
-    const auto engine = tiny_engine(options);
+                 << (options.speculation == Speculation::off ? 0 : options.max_draft_tokens)
+                 << (options.speculation == Speculation::draft ? " by a model" : ""));
+    const DraftKind kind = kAllDraftKinds[dice(0, 2)];
+    const bool has_model = options.speculation == Speculation::draft;
+    const auto engine = has_model ? drafting_engine(kind, options) : tiny_engine(options);
     const int64_t num_pages = engine->metrics().num_pages;
     std::vector<RequestId> ids(requests.size());
     std::vector<size_t> order(requests.size());
@@ -172,6 +177,8 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
     }
     const EngineMetrics metrics = engine->metrics();
     EXPECT_EQ(metrics.num_held_pages, 0);
+    EXPECT_EQ(metrics.num_held_draft_pages, 0);
+    EXPECT_FALSE(metrics.has_given_up_drafts);
     EXPECT_LE(metrics.num_idle_pages, num_pages);
     counts.num_preemptions += metrics.num_preemptions;
     counts.num_replayed_tokens += metrics.num_replayed_tokens;
@@ -181,6 +188,7 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
     counts.num_wasted_rows += metrics.num_wasted_rows;
     counts.num_drafted_tokens += metrics.num_drafted_tokens;
     counts.num_accepted_tokens += metrics.num_accepted_tokens;
+    counts.num_draft_steps += metrics.num_draft_steps;
     if (::testing::Test::HasFailure()) break;
   }
   return counts;

@@ -27,6 +27,7 @@ struct ScheduleCounts {
   int64_t num_wasted_rows = 0;
   int64_t num_drafted_tokens = 0;
   int64_t num_accepted_tokens = 0;
+  int64_t num_draft_steps = 0;  // of draft models
 };
 
 // Forty requests, first alone and then in batches with random limits and often too few pages. The

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "core/text.h"
+#include "engine/make_engine.h"
 #include "engine/validate.h"
 #include "tessera/core/error.h"
 
@@ -66,8 +67,8 @@ model::ModelConfig tiny_config(int64_t vocab) {
 }
 
 std::unique_ptr<model::Model> tiny_model(const model::ModelConfig& config, DType dtype,
-                                         Device device) {
-  return model::make_random_model(config, {.dtype = dtype, .device = device}, /*seed=*/11);
+                                         Device device, uint64_t seed) {
+  return model::make_random_model(config, {.dtype = dtype, .device = device}, seed);
 }
 
 EngineOptions tiny_options(int64_t num_pages) {
@@ -82,16 +83,30 @@ EngineOptions tiny_options(int64_t num_pages) {
 
 std::unique_ptr<engine::EngineImpl> engine_over(std::unique_ptr<model::Model> model,
                                                 const EngineOptions& options,
-                                                std::optional<Tokenizer> tokenizer) {
-  const EngineOptions filled = engine::fill_options(options, model->config());
-  auto runner = std::make_unique<engine::Runner>(std::move(model), filled,
-                                                 std::make_unique<dist::LocalCommunicator>());
-  return std::make_unique<engine::EngineImpl>(std::move(runner), std::move(tokenizer), filled);
+                                                std::optional<Tokenizer> tokenizer,
+                                                std::unique_ptr<model::Model> draft) {
+  std::unique_ptr<Engine> made =
+      engine::make_engine(std::move(model), std::move(tokenizer), options,
+                          std::make_unique<dist::LocalCommunicator>(), std::move(draft));
+  return std::unique_ptr<engine::EngineImpl>(static_cast<engine::EngineImpl*>(made.release()));
 }
 
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options, int64_t vocab) {
   engine::check_options(options);
   return engine_over(tiny_model(tiny_config(vocab), options.dtype, options.device), options);
+}
+
+std::unique_ptr<model::Model> tiny_draft(DraftKind kind, const EngineOptions& options) {
+  model::ModelConfig config = tiny_config();
+  if (kind == DraftKind::similar) config.num_layers = 1;
+  const uint64_t seed = kind == DraftKind::other ? 12 : 11;
+  return tiny_model(config, options.dtype, options.device, seed);
+}
+
+std::unique_ptr<engine::EngineImpl> drafting_engine(DraftKind kind, EngineOptions options) {
+  options.speculation = Speculation::draft;
+  return engine_over(tiny_model(tiny_config(), options.dtype, options.device), options, {},
+                     tiny_draft(kind, options));
 }
 
 // The layers add nothing, so a token's own embedding reaches the head; the head's row i + 1 is the

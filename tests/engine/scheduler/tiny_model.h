@@ -18,18 +18,29 @@ namespace tessera::testing {
 inline constexpr int64_t kTinyVocab = 96;
 inline constexpr int64_t kTinyContext = 128;
 
-// Two layers, random weights of a fixed seed.
+// Two layers.
 model::ModelConfig tiny_config(int64_t vocab = kTinyVocab);
+// Random weights, always the same for a seed.
 std::unique_ptr<model::Model> tiny_model(const model::ModelConfig& config, DType dtype = DType::f32,
-                                         Device device = {});
+                                         Device device = {}, uint64_t seed = 11);
 // f32 on the CPU, pages of 4 tokens; the KV cache holds num_pages.
 EngineOptions tiny_options(int64_t num_pages = 4 * kTinyContext / 4);
 // An engine over this model, on one rank. Fills in the defaults of the options.
 std::unique_ptr<engine::EngineImpl> engine_over(std::unique_ptr<model::Model> model,
                                                 const EngineOptions& options,
-                                                std::optional<Tokenizer> tokenizer = {});
+                                                std::optional<Tokenizer> tokenizer = {},
+                                                std::unique_ptr<model::Model> draft = nullptr);
 std::unique_ptr<engine::EngineImpl> tiny_engine(const EngineOptions& options = tiny_options(),
                                                 int64_t vocab = kTinyVocab);
+
+// Draft models for tiny_model: one that is always right, one that sometimes is, with half its
+// layers, and one with weights of its own.
+enum class DraftKind : uint8_t { same, similar, other };
+inline constexpr DraftKind kAllDraftKinds[] = {DraftKind::same, DraftKind::similar,
+                                               DraftKind::other};
+std::unique_ptr<model::Model> tiny_draft(DraftKind kind, const EngineOptions& options);
+// The tiny engine with a draft model; sets Speculation::draft.
+std::unique_ptr<engine::EngineImpl> drafting_engine(DraftKind kind, EngineOptions options);
 
 // A model that answers token i with token i + 1, over a tokenizer whose token i spells pieces[i].
 // The last token is the end of text.
