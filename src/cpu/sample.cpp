@@ -135,6 +135,31 @@ std::span<const float> edit(const SampleArgs& args, int64_t row, std::span<const
   return copy;
 }
 
+// The row's mask: a word for 32 tokens. Null: none.
+const uint32_t* mask_of(const SampleArgs& args, int64_t row) {
+  if (!args.masks) return nullptr;
+  const int64_t index = setting(args.mask_rows, row, -1);
+  if (index < 0 || index >= args.masks->size(0)) return nullptr;
+  return static_cast<const uint32_t*>(args.masks->data) + index * args.masks->stride(0);
+}
+
+// The row without the tokens outside its mask, in `copy`.
+std::span<const float> masked(const SampleArgs& args, int64_t row, std::span<const float> logits,
+                              std::vector<float>& copy) {
+  const uint32_t* mask = mask_of(args, row);
+  if (mask == nullptr) return logits;
+  if (logits.data() != copy.data()) copy.assign(logits.begin(), logits.end());
+  for (size_t first = 0; first < copy.size(); first += 32) {
+    const uint32_t word = mask[first / 32];
+    if (word == ~uint32_t{0}) continue;
+    const size_t count = std::min<size_t>(32, copy.size() - first);
+    for (size_t i = 0; i < count; ++i) {
+      copy[first + i] = (word >> i & 1u) != 0 ? copy[first + i] : kNever;
+    }
+  }
+  return copy;
+}
+
 // Keys of the `count` largest logits above -infinity, the first of equals, in no order. One pass,
 // which keeps the best of 2 * count at a time.
 void select_best(std::span<const float> logits, int64_t count, std::vector<uint64_t>& best) {
@@ -290,7 +315,8 @@ int32_t draw(std::vector<Candidate>& candidates, uint64_t random) {
 int32_t sample_row(const SampleArgs& args, int64_t row, const Seen& seen, Scratch& scratch) {
   const std::span<const float> raw = row_of(args.logits, row);
   if (is_broken(raw)) return kSampleBroken;
-  const std::span<const float> logits = edit(args, row, raw, seen, scratch.edited);
+  const std::span<const float> edited = edit(args, row, raw, seen, scratch.edited);
+  const std::span<const float> logits = masked(args, row, edited, scratch.edited);
   const float largest = largest_of(logits);
   if (largest == kNever) return kSampleNothing;
   const float temperature = setting(args.temperature, row, 1.0f);

@@ -41,6 +41,7 @@ EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> 
       runner_(std::move(runner)),
       scheduler_(options_, runner_->num_pages()),
       sampler_(vocab(), options_.max_batch),
+      constraints_(this->tokenizer()),
       requests_(scheduler_, this->tokenizer()),
       seed_key_(random_word()),
       watchdog_(*options_.step_timeout_s) {
@@ -72,6 +73,11 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
                 ", but every token of the vocabulary is a stop token"));
   }
   if (scheduler_.num_waiting_to_start() >= options_.max_queue) return std::nullopt;
+  active->masks = constraints_.find(request);
+  if (active->masks && !request.ignores_eos) {
+    active->end_tokens = runner_->config().eos_tokens;
+    std::erase_if(active->end_tokens, [&](int32_t id) { return id < 0 || id >= vocab(); });
+  }
   active->seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
   active->max_new_tokens = clipped_new_tokens(request, options_.max_context);
   active->request = std::move(request);
@@ -190,6 +196,7 @@ EngineMetrics EngineImpl::metrics() const {
   metrics.num_steps = num_launched_;
   scheduler_.add_metrics(metrics);
   requests_.add_metrics(metrics);
+  sampler_.add_metrics(metrics);
   runner_->add_metrics(metrics);
   return metrics;
 }

@@ -47,6 +47,17 @@ std::span<const int32_t> cacheable_tokens(const Sequence& sequence) {
   return tokens.first(std::min(tokens.size(), num_prompt + 1));  // the last is always computed
 }
 
+// Cuts a draft before the first token that the constraint does not allow.
+void drop_refused(grammar::TokenMasks& masks, grammar::Progress progress,
+                  std::vector<int32_t>& draft) {
+  size_t count = 0;
+  try {
+    while (count < draft.size() && masks.advance(progress, draft[count])) ++count;
+  } catch (const Error&) {  // too many ways to read the text: the draw itself will tell
+  }
+  draft.resize(count);
+}
+
 template <class Visit>
 void for_each_list(std::span<Sequence* const> sequences, Visit&& visit) {
   for (const Sequence* sequence : sequences) {
@@ -147,6 +158,7 @@ int64_t Scheduler::propose(Sequence& sequence) const {
                                                  options_.max_draft_tokens, active.request.prompt);
   }
   sequence.drafter->propose(sequence.tokens, most, sequence.draft);
+  if (active.masks) drop_refused(*active.masks, sequence.progress, sequence.draft);
   return std::ssize(sequence.draft);
 }
 
@@ -162,10 +174,11 @@ bool Scheduler::expects_drafts() {
 
 PlanEntry Scheduler::entry_of(Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
-  // A sequence that ends with the token being drawn computes nothing more.
-  const bool is_last = sequence.num_drawing > 0 &&
-                       sequence.num_known() - active.num_prompt() >= active.max_new_tokens;
-  PlanEntry entry{.num_known = sequence.num_known() - (is_last ? 1 : 0),
+  // A sequence that ends with the token being drawn computes nothing more. One with a constraint
+  // must know the token before it can tell which may come next.
+  const bool is_last = sequence.num_known() - active.num_prompt() >= active.max_new_tokens;
+  const bool waits = sequence.num_drawing > 0 && (is_last || active.masks);
+  PlanEntry entry{.num_known = sequence.num_known() - (waits ? 1 : 0),
                   .num_prompt = active.num_prompt(),
                   .num_computed = sequence.num_computed,
                   .first_logit = first_logit_of(sequence),

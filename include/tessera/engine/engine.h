@@ -104,6 +104,8 @@ struct EngineMetrics {
   int64_t num_wasted_rows = 0;      // computed for sequences that had ended
   int64_t num_drafted_tokens = 0;   // guessed and verified
   int64_t num_accepted_tokens = 0;  // of them, those that were right and are part of an output
+  int64_t num_masks = 0;            // tokens drawn under a constraint
+  double mask_seconds = 0;          // spent on finding which tokens they could be
   // Of the process, by tessera::allocate on the engine's device: now, and the most at once
   // (tessera/core/memory_use.h).
   int64_t device_bytes = 0;
