@@ -219,6 +219,7 @@ using Row = std::pair<std::string_view, std::string_view>;
 
 constexpr std::array kRows = {
     Row{"beam_width", "--beam"},
+    Row{"constraint", "a constraint (--json-schema, --regex, --choice, --grammar)"},
     Row{"dtype", "--dtype"},
     Row{"frequency_penalty", "--frequency-penalty"},
     Row{"kv_bytes", "--kv-bytes"},

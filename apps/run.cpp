@@ -31,6 +31,7 @@ constexpr size_t kMaxPromptBytes = model::kMaxPositions;
 struct RunOptions {
   ModelOptions model;
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   std::vector<std::string> positionals;
   std::string prompt;
   bool has_prompt = false;  // the prompt may be empty
@@ -177,6 +178,7 @@ int run(const RunOptions& options) {
     arguments.prompt = options.prompt;
   }
   Request request = make_request(options.sampling);
+  request.constraint = make_constraint(options.constraint);
   const std::filesystem::path folder = find_model(arguments.model);
   const bool is_interactive = !arguments.prompt && is_in_terminal();
   if (is_interactive && options.is_json) {
@@ -230,6 +232,7 @@ void add_run(CLI::App& app, int& exit_status) {
   input.toggle("--special", options->has_special, "Control tokens in the prompt count as such");
   input.toggle("--json", options->is_json, "One JSON object instead of text");
   add_sampling_flags(verb, options->sampling);
+  add_constraint_flags(verb, options->constraint);
   add_model_flags(verb, options->model);
   verb.on_run([options, verb, &exit_status] {
     for (const char* place : {"MODEL", "PROMPT"}) {
