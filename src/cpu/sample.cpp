@@ -135,27 +135,15 @@ std::span<const float> edit(const SampleArgs& args, int64_t row, std::span<const
   return copy;
 }
 
-// The row's mask: a word for 32 tokens. Null: none.
-const uint32_t* mask_of(const SampleArgs& args, int64_t row) {
-  if (!args.masks) return nullptr;
-  const int64_t index = setting(args.mask_rows, row, -1);
-  if (index < 0 || index >= args.masks->size(0)) return nullptr;
-  return static_cast<const uint32_t*>(args.masks->data) + index * args.masks->stride(0);
-}
-
-// The row without the tokens outside its mask, in `copy`.
+// The row without the tokens outside its mask, in `copy`; the row itself if it has no mask.
 std::span<const float> masked(const SampleArgs& args, int64_t row, std::span<const float> logits,
                               std::vector<float>& copy) {
-  const uint32_t* mask = mask_of(args, row);
-  if (mask == nullptr) return logits;
+  const int64_t index = args.masks ? setting(args.mask_rows, row, -1) : -1;
+  if (index < 0 || index >= args.masks->size(0)) return logits;
+  const auto* mask = static_cast<const uint32_t*>(args.masks->data) + index * args.masks->stride(0);
   if (logits.data() != copy.data()) copy.assign(logits.begin(), logits.end());
-  for (size_t first = 0; first < copy.size(); first += 32) {
-    const uint32_t word = mask[first / 32];
-    if (word == ~uint32_t{0}) continue;
-    const size_t count = std::min<size_t>(32, copy.size() - first);
-    for (size_t i = 0; i < count; ++i) {
-      copy[first + i] = (word >> i & 1u) != 0 ? copy[first + i] : kNever;
-    }
+  for (size_t i = 0; i < copy.size(); ++i) {
+    copy[i] = (mask[i / 32] >> (i % 32) & 1u) != 0 ? copy[i] : kNever;
   }
   return copy;
 }

@@ -1,5 +1,5 @@
 // Reads a JSON schema from each line of its input and prints texts drawn at random under it, one
-// a line as a JSON string, then an empty line. A refused schema prints "refused: ..." instead.
+// a line as a JSON string, then "--". A refused schema prints "refused: ..." instead.
 // Usage: tessera_schema_samples COUNT SEED < schemas
 // SPDX-License-Identifier: MIT
 #include <cstdlib>
@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     } catch (const Error& error) {
       std::cout << "refused: " << error.what() << "\n";
     }
-    std::cout << "\n";
+    std::cout << "--\n";
   }
   return 0;
 }

@@ -35,8 +35,8 @@ class SchemaMaker:
         if kind == 0:
             return {"type": "string", "format": self.random.choice(FORMATS)}
         if kind == 1:
-            pattern = self.random.choice(["^[a-z]{2,4}$", "^\\d+-\\w*$", "x", "^(a|bc)+", "^[^\"]{1,3}$",
-                                          "\\s\\S$", "^.{2}$"])
+            pattern = self.random.choice(["^[a-z]{2,4}$", "^\\d+-\\w*$", "x", "^(a|bc)+",
+                                          "^[^\"]{1,3}$", "\\s\\S$", "^.{2}$"])
             return {"type": "string", "pattern": pattern}
         least = self.random.randrange(4)
         return {"type": "string", "minLength": least, "maxLength": least + self.random.randrange(6)}
@@ -129,7 +129,7 @@ def main():
     lines = "".join(json.dumps(schema, ensure_ascii=False) + "\n" for schema in schemas)
     run = subprocess.run([program, str(NUM_SAMPLES), "1"], input=lines.encode(), check=True,
                          stdout=subprocess.PIPE)
-    blocks = run.stdout.decode().split("\n\n")[:num_schemas]
+    blocks = run.stdout.decode().split("--\n")[:-1]
     if len(blocks) != num_schemas:
         print(f"{len(blocks)} blocks for {num_schemas} schemas")
         return 1
