@@ -143,7 +143,12 @@ std::span<const float> masked(const SampleArgs& args, int64_t row, std::span<con
   const auto* mask = static_cast<const uint32_t*>(args.masks->data) + index * args.masks->stride(0);
   if (logits.data() != copy.data()) copy.assign(logits.begin(), logits.end());
   for (size_t i = 0; i < copy.size(); ++i) {
-    copy[i] = (mask[i / 32] >> (i % 32) & 1u) != 0 ? copy[i] : kNever;
+    const uint32_t word = mask[i / 32];
+    if (i % 32 == 0 && word == ~uint32_t{0}) {
+      i += 31;  // most words are all or nothing
+    } else if ((word >> (i % 32) & 1u) == 0) {
+      copy[i] = kNever;
+    }
   }
   return copy;
 }

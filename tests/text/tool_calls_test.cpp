@@ -146,7 +146,9 @@ TEST(ToolCalls, DoNotDependOnTheSplit) {
     EXPECT_EQ(parse(format, text, [&] { return 1 + random() % 5; }), whole) << text;
     num_calls += std::ssize(whole.calls);
     // Nothing is lost where nothing was found.
-    if (whole.calls.empty()) EXPECT_EQ(whole.content, text);
+    if (whole.calls.empty()) {
+      EXPECT_EQ(whole.content, text);
+    }
   }
   EXPECT_GT(num_calls, 300);
 }

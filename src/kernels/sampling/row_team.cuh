@@ -176,9 +176,10 @@ struct RowTeam {
   }
   __device__ void load_masked(const float* row, int first, float (&x)[kSize]) const {
     load(row + first, x);
-    if (!kHasMasks || mask == nullptr) return;
-    TESSERA_UNROLL
-    for (int k = 0; k < kSize; ++k) x[k] = masked(x[k], first + k);
+    if constexpr (kHasMasks) {
+      TESSERA_UNROLL
+      for (int k = 0; k < kSize; ++k) x[k] = masked(x[k], first + k);
+    }
   }
 
   // Calls f(logit, token) for every `step`-th vector of [first, last) from the vector `place` on,

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <random>
 
+#include "core/text.h"
 #include "tessera/core/error.h"
 #include "tests/engine/scheduler/tiny_model.h"
 
@@ -148,15 +149,12 @@ TEST(Constraint, Refusals) {
 // A grammar that can be read in too many ways ends its own request, and no other.
 TEST(Constraint, AnAmbiguousGrammarFailsItsRequestAlone) {
   const auto engine = random_engine(tiny_options());
-  std::string text = "root ::= x\n";
-  std::string alternatives;
+  std::string text = "root ::= ", rules;
   for (int i = 0; i < 300; ++i) {
-    alternatives += (i > 0 ? " | " : "") + ("r" + std::to_string(i)) + " \"!\"";
+    text += concat(i > 0 ? " | " : "", "r", i, " \"!\"");
+    rules += concat("\nr", i, " ::= \"a\" r", i, "? [a-z]");
   }
-  text += "x ::= (" + alternatives + ")\n";
-  for (int i = 0; i < 300; ++i) {
-    text += "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + "? [a-z]\n";
-  }
+  text += rules;
   const auto bad =
       engine->submit(request_with({{.kind = ConstraintKind::grammar, .text = text}}, 1));
   const auto good = engine->submit(request_with(specs()[2], 2));
@@ -223,7 +221,7 @@ TEST(Constraint, OutputsAreAlikeInAnySchedule) {
                                   ? alone[i][{alone[i].begin()->first.first, index}]
                                   : alone[i].begin()->second;
         expect_same(together[{ids[i], index}], want,
-                    "schedule " + std::to_string(schedule) + ", request " + std::to_string(i));
+                    concat("schedule ", schedule, ", request ", i));
       }
     }
     num_preemptions += engine->metrics().num_preemptions;
