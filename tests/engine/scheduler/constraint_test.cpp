@@ -199,7 +199,7 @@ TEST(Constraint, OutputsAreAlikeInAnySchedule) {
   int64_t num_preemptions = 0, num_accepted = 0;
   std::mt19937 random(3);
   for (int schedule = 0; schedule < 12; ++schedule) {
-    EngineOptions options = tiny_options(schedule % 3 == 0 ? 26 : 96);
+    EngineOptions options = tiny_options(schedule % 3 == 0 ? 33 : 96);
     options.runs_ahead = schedule % 2 == 0;
     options.max_batch = 3 + schedule;
     options.speculation = schedule % 4 >= 2 ? Speculation::lookup : Speculation::off;
