@@ -121,6 +121,13 @@ std::string draft_note(const EngineMetrics& metrics) {
                 " tokens accepted]\n");
 }
 
+// "[constraint: 20 masks of 1.9 us]"; nothing if there was none.
+std::string constraint_note(const EngineMetrics& metrics) {
+  if (metrics.num_masks == 0) return {};
+  const double mean = 1e6 * metrics.mask_seconds / static_cast<double>(metrics.num_masks);
+  return concat("[constraint: ", metrics.num_masks, " masks of ", rounded(mean), " us]\n");
+}
+
 int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {
   InterruptGuard interrupt;
   const bool is_streamed = !options.is_json && request.num_outputs == 1;
@@ -143,7 +150,10 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
     }
   }
   if (!options.is_json) write_note(concat("[", show(made.speeds), "]\n"));
-  if (options.is_verbose) write_note(draft_note(engine.metrics()) + memory_note(engine));
+  if (options.is_verbose) {
+    write_note(draft_note(engine.metrics()) + constraint_note(engine.metrics()) +
+               memory_note(engine));
+  }
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 

@@ -32,6 +32,19 @@ std::vector<int32_t> all_stop_tokens(const Request& request,
   return tokens;
 }
 
+// Of the stop tokens, the model's own and those that add nothing to a text. Others are part of the
+// text that a constraint speaks of.
+std::vector<int32_t> tokens_without_text(std::vector<int32_t> stop_tokens,
+                                         const std::vector<int32_t>& eos_tokens,
+                                         const Tokenizer& tokenizer, int64_t vocab) {
+  std::erase_if(stop_tokens, [&](int32_t id) {
+    const bool is_end = std::ranges::find(eos_tokens, id) != eos_tokens.end() ||
+                        tokenizer.token_bytes(id, false).empty();
+    return !is_end || id < 0 || id >= vocab;
+  });
+  return stop_tokens;
+}
+
 }  // namespace
 
 EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> tokenizer,
@@ -74,9 +87,9 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
   }
   if (scheduler_.num_waiting_to_start() >= options_.max_queue) return std::nullopt;
   active->masks = constraints_.find(request);
-  if (active->masks && !request.ignores_eos) {
-    active->end_tokens = runner_->config().eos_tokens;
-    std::erase_if(active->end_tokens, [&](int32_t id) { return id < 0 || id >= vocab(); });
+  if (active->masks) {
+    active->end_tokens = tokens_without_text(active->stop_tokens, runner_->config().eos_tokens,
+                                             *tokenizer_, vocab());
   }
   active->seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
   active->max_new_tokens = clipped_new_tokens(request, options_.max_context);

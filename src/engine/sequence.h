@@ -66,8 +66,8 @@ struct ActiveRequest {
   uint64_t seed = 0;
   int64_t max_new_tokens = 0;        // as requested, but no more than the context has room for
   std::vector<int32_t> stop_tokens;  // its own and the model's, sorted
-  std::vector<int32_t> end_tokens;  // the model's, unless it ignores them: a constraint allows them
-                                    // where the text is complete
+  std::vector<int32_t> end_tokens;   // those of them that are no part of the text: a constraint
+                                     // allows them where the text is complete
   std::vector<std::unique_ptr<Sequence>> sequences;  // unfinished; siblings join after the prompt
   std::vector<bool> is_finished;                     // [num_outputs]
   std::vector<float> prompt_logprobs;                // so far; kept when it is preempted

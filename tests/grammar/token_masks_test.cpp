@@ -137,6 +137,19 @@ TEST(TokenMasks, AreCheapOnceKnown) {
   }
 }
 
+// The bytes of tokens, joined, are the text that they decode to.
+TEST(TokenTrie, TextsJoinToTheDecodedText) {
+  const Tokenizer& tokenizer = testing::bundled_tokenizer();
+  const std::string text =
+      "Der Zug fährt um 7:05 ab. \xe2\x82\xac 3,50 \xf0\x9f\x98\x80\n\tEnde  \"ok\"";
+  std::string joined;
+  for (const int32_t id : tokenizer.encode(text)) {
+    joined += bundled_tries()->of(joined.empty()).text(id);
+  }
+  EXPECT_EQ(joined, text);
+  EXPECT_EQ(joined, tokenizer.decode(tokenizer.encode(text)));
+}
+
 // Tokens as SentencePiece writes them: U+2581 for a space, and byte tokens. The first token of a
 // text loses its space.
 TEST(TokenMasks, KnowTheFirstTokenOfATextWithoutItsSpace) {

@@ -98,6 +98,13 @@ TEST(Constraint, EndOfTextIsAllowedWhereTheTextIsComplete) {
   request.min_new_tokens = 0;
   request.ignores_eos = true;
   EXPECT_EQ(run_one(*engine, request).finish, FinishReason::length);
+
+  request.stop_tokens = {4};  // <|eot_id|>, a special token
+  request.sampling.logit_bias = {{4, 100.0f}};
+  outcome = run_one(*engine, request);
+  EXPECT_EQ(outcome.finish, FinishReason::stop);
+  EXPECT_EQ(outcome.tokens.back(), 4);
+  EXPECT_GE(outcome.text.size(), 3u);
 }
 
 TEST(Constraint, StopStringsAndLogprobsWorkAsAlways) {
