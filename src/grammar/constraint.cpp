@@ -24,8 +24,10 @@ RuleId choice_rule(Rules& rules, const std::vector<std::string>& choices) {
   for (const std::string& choice : choices) {
     if (choice.empty()) fail("constraint: a choice is empty; leave it out");
     num_bytes += std::ssize(choice);
-    if (num_bytes > rules.budget().limits().source_bytes)
-      rules.budget().check_source(std::string(static_cast<size_t>(num_bytes), ' '));
+    if (num_bytes > rules.budget().limits().source_bytes) {
+      fail(concat("constraint: the choices have more than ", rules.budget().limits().source_bytes,
+                  " bytes"));
+    }
     parts.push_back(rules.text(choice));
   }
   const RuleId root = rules.add_rule("choice");
