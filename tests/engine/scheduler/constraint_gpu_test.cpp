@@ -27,7 +27,8 @@ class ConstraintOnGpu : public GpuTest {};
 TEST_F(ConstraintOnGpu, OutputsAreAlikeWithGraphsAndRunAhead) {
   const auto constraint = Constraint::compile(
       {.text = R"({"type":"object","properties":{"name":{"type":"string","maxLength":8},
-                   "age":{"type":"integer","minimum":0,"maximum":120}},"required":["name","age"]})"});
+                   "age":{"type":"integer","minimum":0,"maximum":120}},
+                   "required":["name","age"]})"});
   Outcomes first;
   for (const bool use_graphs : {true, false}) {
     for (const bool runs_ahead : {true, false}) {
