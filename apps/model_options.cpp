@@ -230,6 +230,7 @@ using Row = std::pair<std::string_view, std::string_view>;
 
 constexpr std::array kRows = {
     Row{"beam_width", "--beam"},
+    Row{"constraint", "a constraint (--json-schema, --regex, --choice, --grammar)"},
     Row{"draft_folder", "--draft"},
     Row{"dtype", "--dtype"},
     Row{"frequency_penalty", "--frequency-penalty"},

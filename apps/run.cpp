@@ -31,6 +31,7 @@ constexpr size_t kMaxPromptBytes = model::kMaxPositions;
 struct RunOptions {
   ModelOptions model;
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   std::vector<std::string> positionals;
   std::string prompt;
   bool has_prompt = false;  // the prompt may be empty
@@ -129,6 +130,13 @@ std::string draft_note(const EngineMetrics& metrics) {
   return text + "]\n";
 }
 
+// "[constraint: 20 masks of 1.9 us]"; nothing if there was none.
+std::string constraint_note(const EngineMetrics& metrics) {
+  if (metrics.num_masks == 0) return {};
+  const double mean = 1e6 * metrics.mask_seconds / static_cast<double>(metrics.num_masks);
+  return concat("[constraint: ", metrics.num_masks, " masks of ", rounded(mean), " us]\n");
+}
+
 int answer(Engine& engine, Request request, const RunOptions& options, const std::string& model) {
   InterruptGuard interrupt;
   const bool is_streamed = !options.is_json && request.num_outputs == 1;
@@ -151,7 +159,10 @@ int answer(Engine& engine, Request request, const RunOptions& options, const std
     }
   }
   if (!options.is_json) write_note(concat("[", show(made.speeds), "]\n"));
-  if (options.is_verbose) write_note(draft_note(engine.metrics()) + memory_note(engine));
+  if (options.is_verbose) {
+    write_note(draft_note(engine.metrics()) + constraint_note(engine.metrics()) +
+               memory_note(engine));
+  }
   return interrupt.is_raised() ? kInterrupted : 0;
 }
 
@@ -186,6 +197,7 @@ int run(const RunOptions& options) {
     arguments.prompt = options.prompt;
   }
   Request request = make_request(options.sampling);
+  request.constraint = make_constraint(options.constraint);
   const std::filesystem::path folder = find_model(arguments.model);
   const bool is_interactive = !arguments.prompt && is_in_terminal();
   if (is_interactive && options.is_json) {
@@ -239,6 +251,7 @@ void add_run(CLI::App& app, int& exit_status) {
   input.toggle("--special", options->has_special, "Control tokens in the prompt count as such");
   input.toggle("--json", options->is_json, "One JSON object instead of text");
   add_sampling_flags(verb, options->sampling);
+  add_constraint_flags(verb, options->constraint);
   add_model_flags(verb, options->model);
   verb.on_run([options, verb, &exit_status] {
     for (const char* place : {"MODEL", "PROMPT"}) {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "apps/options.h"
+#include "apps/text_file.h"
 #include "core/text.h"
 #include "tessera/core/error.h"
 
@@ -55,6 +56,53 @@ void add_sampling_flags(const Verb& verb, SamplingOptions& options) {
   more.quantity("--beam", options.beam, "N", "Beam search of this width, instead of sampling");
   more.value("--length-penalty", options.length_penalty, "X", "Beams score logprob / length^X");
   more.value("--logprobs", options.num_logprobs, "N", "With --json: logprobs, N alternatives each");
+}
+
+void add_constraint_flags(const Verb& verb, ConstraintOptions& options) {
+  FlagSet flags(verb, "Structured output");
+  flags.value("--json-schema", options.json_schema, "FILE|TEXT",
+              "Generate JSON that this schema accepts");
+  flags.toggle("--json-object", options.is_json_object, "Generate any JSON object");
+  flags.value("--regex", options.regex, "PATTERN", "Generate what this expression matches");
+  flags.list("--choice", options.choices, "TEXT", "Generate one of these; may be repeated");
+  flags.value("--grammar", options.grammar_file, "FILE", "Generate what this EBNF describes");
+  flags.quantity("--json-whitespace", options.max_whitespace, "N",
+                 "Most blanks between two tokens of JSON; 0: compact");
+}
+
+std::shared_ptr<const Constraint> make_constraint(const ConstraintOptions& options) {
+  std::vector<ConstraintSpec> given;
+  if (!options.json_schema.empty()) {
+    const bool is_text =
+        options.json_schema.find_first_not_of(" \n\t\r") != std::string::npos &&
+        options.json_schema[options.json_schema.find_first_not_of(" \n\t\r")] == '{';
+    given.push_back({.kind = ConstraintKind::json_schema,
+                     .text = is_text ? options.json_schema : read_text_file(options.json_schema),
+                     .max_whitespace = narrow(options.max_whitespace, "--json-whitespace")});
+  }
+  if (options.is_json_object) {
+    given.push_back({.kind = ConstraintKind::json_object,
+                     .max_whitespace = narrow(options.max_whitespace, "--json-whitespace")});
+  }
+  if (!options.regex.empty())
+    given.push_back({.kind = ConstraintKind::regex, .text = options.regex});
+  if (!options.choices.empty()) {
+    given.push_back({.kind = ConstraintKind::choice, .choices = options.choices});
+  }
+  if (!options.grammar_file.empty()) {
+    given.push_back(
+        {.kind = ConstraintKind::grammar, .text = read_text_file(options.grammar_file)});
+  }
+  if (given.empty()) return nullptr;
+  if (given.size() > 1) {
+    throw UsageError(
+        "give one of --json-schema, --json-object, --regex, --choice and --grammar, not several");
+  }
+  try {
+    return Constraint::compile(given.front());
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
 }
 
 std::optional<std::pair<int32_t, float>> parse_logit_bias(const std::string& text) {

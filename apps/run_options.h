@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,6 +29,20 @@ struct SamplingOptions {
   int64_t num_logprobs = -1;
   bool ignores_eos = false;
 };
+
+// What the output must look like: at most one of these.
+struct ConstraintOptions {
+  std::string json_schema = {};  // the schema, or the name of its file
+  bool is_json_object = false;
+  std::string regex = {};
+  std::vector<std::string> choices = {};
+  std::string grammar_file = {};
+  int64_t max_whitespace = 0;
+};
+
+void add_constraint_flags(const Verb& verb, ConstraintOptions& options);
+// Compiled, so that mistakes are reported before a model is loaded; null if none was asked for.
+std::shared_ptr<const Constraint> make_constraint(const ConstraintOptions& options);
 
 void add_sampling_flags(const Verb& verb, SamplingOptions& options);
 

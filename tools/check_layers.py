@@ -18,6 +18,7 @@ CORE = ("core/*", "tessera/core/*")
 OP_STRUCTS = ("tessera/ops/*",)
 OPS = CORE + OP_STRUCTS + ("ops/*",)
 TEXT = ("text/*", "tessera/text/*")
+GRAMMAR = ("grammar/*", "tessera/grammar/*")
 
 NO_CUDA, CUDA_IN_SOURCES, CUDA_ANYWHERE = "nowhere", "in .cpp and .cu files only", "anywhere"
 
@@ -30,6 +31,7 @@ class Layer(NamedTuple):
 LAYERS = {
     "core": Layer(CORE, CUDA_IN_SOURCES),
     "text": Layer(CORE + TEXT),
+    "grammar": Layer(CORE + TEXT + GRAMMAR),
     "tile": Layer(("tessera/core/dtype.h", "core/library.h"), CUDA_ANYWHERE),
     "kernels": Layer(CORE + OP_STRUCTS + ("tile/*",), CUDA_ANYWHERE),
     "cpu": Layer(CORE + OP_STRUCTS),
@@ -38,9 +40,9 @@ LAYERS = {
     "cache": Layer(CORE),
     "dist": Layer(OPS, CUDA_IN_SOURCES),
     "model": Layer(OPS + ("dist/communicator.h",)),
-    "engine": Layer(CORE + TEXT + ("model/*", "cache/*", "dist/communicator.h",
+    "engine": Layer(CORE + TEXT + GRAMMAR + ("model/*", "cache/*", "dist/communicator.h",
                                    "tessera/engine/*")),
-    "server": Layer(OPS + TEXT + ("engine/*", "tessera/engine/*")),
+    "server": Layer(OPS + TEXT + GRAMMAR + ("engine/*", "tessera/engine/*")),
     "c_api": Layer(OPS + TEXT + ("engine/*", "tessera/*")),
     "apps": Layer(OPS + TEXT + ("engine/*", "model/*", "server/*", "bench/*", "tessera/*",
                          "kernels/row.h")),

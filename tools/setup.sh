@@ -33,6 +33,7 @@ optional_build_packages="
 "
 optional_test_packages="
   clang-format-14
+  python3-jsonschema
   python3-torch
 "
 

@@ -69,9 +69,9 @@ void fill_lists(Builder& b, int64_t rows, int64_t vocab) {
 Problem make_sample(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
   Builder b(shape, fill, seed,
             {"rows", "vocab", "temperature", "top_k", "typical_p", "top_p", "min_p", "spread",
-             "mixed", "odd", "edits", "seen", "stride", "offset"});
+             "mixed", "odd", "edits", "seen", "masks", "stride", "offset"});
   const int64_t rows = b.get("rows"), vocab = b.get("vocab");
-  const bool has_edits = b.get("edits") != 0;
+  const bool has_edits = b.get("edits") != 0, has_masks = b.get("masks") != 0;
   fill_logits(b, rows, vocab);
   b.dense("tokens", Role::output, DType::i32, {rows});
   add_setting(b, "temperature", DType::f32, rows, 1.0, {0, 1e-4, 0.3, 0.7, 1, 1, 1.5, 10});
@@ -106,6 +106,16 @@ Problem make_sample(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
                 });
     fill_lists(b, rows, vocab);
   }
+  if (has_masks) {  // one row in four has none
+    const Random bits = b.random();
+    const int64_t num_words = (vocab + 31) / 32;
+    fill_rows(b.dense("masks", Role::input, DType::i32, {rows, num_words}),
+              [&](int64_t r, int64_t i) {
+                return static_cast<float>(bits.integer(r * num_words + i, 0, (1 << 24) - 1));
+              });
+    fill_vector(b.dense("mask_rows", Role::input, DType::i32, {rows}),
+                [](int64_t r) { return static_cast<float>(r % 4 == 3 ? -1 : r); });
+  }
   const auto call = [=](std::span<const TensorView> v, const Context& ctx) {
     SampleArgs args{.logits = v[0],
                     .tokens = v[1],
@@ -128,6 +138,10 @@ Problem make_sample(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
       args.seen_tokens = v[17];
       args.seen_counts = v[18];
       args.num_seen = v[19];
+    }
+    if (has_masks) {
+      args.masks = v[v.size() - 2];
+      args.mask_rows = v.back();
     }
     sample(args, ctx);
   };
@@ -185,6 +199,7 @@ ProblemMaker sample_maker() {
     tests.push_back(layout);
     tests.push_back(with_value(with_value(layout, "mixed", 1), "odd", 1));
     tests.push_back(with_value(with_value(layout, "mixed", 1), "spread", 40));
+    tests.push_back(with_value(with_value(layout, "mixed", 1), "masks", 1));
     if (value_of(layout, "vocab") < kNumBiases) continue;
     tests.push_back(with_value(with_value(layout, "mixed", 1), "edits", 1));
   }

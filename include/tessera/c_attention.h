@@ -221,6 +221,8 @@ typedef struct TesseraSampleArgs {
   const DLTensor* repetition;  /* optional */
   const DLTensor* presence;    /* optional */
   const DLTensor* frequency;   /* optional */
+  const DLTensor* masks;       /* optional */
+  const DLTensor* mask_rows;   /* optional */
 } TesseraSampleArgs;
 TesseraStatus tessera_sample(const TesseraSampleArgs* args, const TesseraContext* ctx);
 

@@ -257,7 +257,7 @@ OPERATIONS = {
     "sample": Operation(
         "logits tokens temperature top_k typical_p top_p min_p seeds sequences positions "
         "bias_starts bias_tokens bias_values slots seen_tokens seen_counts num_seen repetition "
-        "presence frequency",
+        "presence frequency masks mask_rows",
         written="tokens seen_tokens seen_counts num_seen",
         struct="TesseraSampleArgs",
     ),

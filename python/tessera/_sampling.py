@@ -27,6 +27,8 @@ def sample(
     repetition=None,
     presence=None,
     frequency=None,
+    masks=None,
+    mask_rows=None,
     out=None,
 ):
     """One token of each row of logits (float32 [rows, vocab]): int32 [rows].
@@ -43,12 +45,16 @@ def sample(
     slots int32 [rows]: which list of tokens seen before a row has, -1 for none; seen_tokens and
     seen_counts int32 [lists, capacity], num_seen int32 [lists]: different tokens, and how often
     each was generated, plus 2**30 if the prompt has it. The token that is drawn is counted.
+
+    masks int32 [masks, ceil(vocab / 32)]: bit t % 32 of word t // 32 says whether token t may be
+    drawn; mask_rows int32 [rows]: which mask a row has, -1 for none.
     """
     if out is None:
         out = empty("sample", logits, shape_of("sample", "logits", logits)[:-1], "i32")
     tensors = (logits, out, temperature, top_k, typical_p, top_p, min_p)
     tensors += (seeds, sequences, positions, bias_starts, bias_tokens, bias_values)
     tensors += (slots, seen_tokens, seen_counts, num_seen, repetition, presence, frequency)
+    tensors += (masks, mask_rows)
     _sample(tensors, _pack_sample())
     return out
 

@@ -220,6 +220,8 @@ TesseraStatus tessera_sample(const TesseraSampleArgs* c, const TesseraContext* c
     read_optional(args.repetition, c->repetition, {"sample", "repetition"});
     read_optional(args.presence, c->presence, {"sample", "presence"});
     read_optional(args.frequency, c->frequency, {"sample", "frequency"});
+    read_optional(args.masks, c->masks, {"sample", "masks"});
+    read_optional(args.mask_rows, c->mask_rows, {"sample", "mask_rows"});
     call("sample", &tessera::sample, args, ctx);
   });
 }

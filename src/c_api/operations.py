@@ -284,7 +284,7 @@ ATTENTION = [
             optional("bias_tokens"), optional("bias_values"), optional("slots"),
             optional_inout("seen_tokens"), optional_inout("seen_counts"),
             optional_inout("num_seen"), optional("repetition"), optional("presence"),
-            optional("frequency")),
+            optional("frequency"), optional("masks"), optional("mask_rows")),
         doc="One token per row of logits.", struct="TesseraSampleArgs"),
     Operation(
         "token_logprobs", "TokenLogprobsArgs", "sample.h", (

@@ -135,6 +135,24 @@ std::span<const float> edit(const SampleArgs& args, int64_t row, std::span<const
   return copy;
 }
 
+// The row without the tokens outside its mask, in `copy`; the row itself if it has no mask.
+std::span<const float> masked(const SampleArgs& args, int64_t row, std::span<const float> logits,
+                              std::vector<float>& copy) {
+  const int64_t index = args.masks ? setting(args.mask_rows, row, -1) : -1;
+  if (index < 0 || index >= args.masks->size(0)) return logits;
+  const auto* mask = static_cast<const uint32_t*>(args.masks->data) + index * args.masks->stride(0);
+  if (logits.data() != copy.data()) copy.assign(logits.begin(), logits.end());
+  for (size_t i = 0; i < copy.size(); ++i) {
+    const uint32_t word = mask[i / 32];
+    if (i % 32 == 0 && word == ~uint32_t{0}) {
+      i += 31;  // most words are all or nothing
+    } else if ((word >> (i % 32) & 1u) == 0) {
+      copy[i] = kNever;
+    }
+  }
+  return copy;
+}
+
 // Keys of the `count` largest logits above -infinity, the first of equals, in no order. One pass,
 // which keeps the best of 2 * count at a time.
 void select_best(std::span<const float> logits, int64_t count, std::vector<uint64_t>& best) {
@@ -290,7 +308,8 @@ int32_t draw(std::vector<Candidate>& candidates, uint64_t random) {
 int32_t sample_row(const SampleArgs& args, int64_t row, const Seen& seen, Scratch& scratch) {
   const std::span<const float> raw = row_of(args.logits, row);
   if (is_broken(raw)) return kSampleBroken;
-  const std::span<const float> logits = edit(args, row, raw, seen, scratch.edited);
+  const std::span<const float> edited = edit(args, row, raw, seen, scratch.edited);
+  const std::span<const float> logits = masked(args, row, edited, scratch.edited);
   const float largest = largest_of(logits);
   if (largest == kNever) return kSampleNothing;
   const float temperature = setting(args.temperature, row, 1.0f);

@@ -32,6 +32,19 @@ std::vector<int32_t> all_stop_tokens(const Request& request,
   return tokens;
 }
 
+// Of the stop tokens, the model's own and those that add nothing to a text. Others are part of the
+// text that a constraint speaks of.
+std::vector<int32_t> tokens_without_text(std::vector<int32_t> stop_tokens,
+                                         const std::vector<int32_t>& eos_tokens,
+                                         const Tokenizer& tokenizer, int64_t vocab) {
+  std::erase_if(stop_tokens, [&](int32_t id) {
+    const bool is_end = std::ranges::find(eos_tokens, id) != eos_tokens.end() ||
+                        tokenizer.token_bytes(id, false).empty();
+    return !is_end || id < 0 || id >= vocab;
+  });
+  return stop_tokens;
+}
+
 }  // namespace
 
 EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> tokenizer,
@@ -41,6 +54,7 @@ EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> 
       runner_(std::move(runner)),
       scheduler_(options_, runner_->num_pages(), std::move(draft_model)),
       sampler_(vocab(), options_.max_batch),
+      constraints_(this->tokenizer()),
       requests_(scheduler_, this->tokenizer()),
       seed_key_(random_word()),
       watchdog_(*options_.step_timeout_s) {
@@ -72,6 +86,11 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
                 ", but every token of the vocabulary is a stop token"));
   }
   if (scheduler_.num_waiting_to_start() >= options_.max_queue) return std::nullopt;
+  active->masks = constraints_.find(request);
+  if (active->masks) {
+    active->end_tokens = tokens_without_text(active->stop_tokens, runner_->config().eos_tokens,
+                                             *tokenizer_, vocab());
+  }
   active->seed = request.sampling.seed ? *request.sampling.seed : draw_seed();
   active->max_new_tokens = clipped_new_tokens(request, options_.max_context);
   active->request = std::move(request);
@@ -197,6 +216,7 @@ EngineMetrics EngineImpl::metrics() const {
   metrics.num_steps = num_launched_;
   scheduler_.add_metrics(metrics);
   requests_.add_metrics(metrics);
+  sampler_.add_metrics(metrics);
   runner_->add_metrics(metrics);
   return metrics;
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/constraints.h"
 #include "engine/request_table.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
@@ -36,7 +37,8 @@ namespace tessera::engine {
 // the call before launched. The tokens that n draws reach n + 1 on the device; the host needs only
 // their number. A sequence that step n turns out to end has a row in n + 1 that nobody reads.
 // Steps that need a decision of the host in between (beams, the first tokens of siblings, scores of
-// a prompt, guessed tokens) are waited for before the next is planned.
+// a prompt, guessed tokens) are waited for before the next is planned. A sequence with a constraint
+// has no row in n + 1: what it may draw there depends on its token of n. The others have theirs.
 class EngineImpl final : public Engine {
  public:
   // `options` have their defaults filled in. `draft_model` is for Speculation::draft.
@@ -76,6 +78,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<Runner> runner_;
   Scheduler scheduler_;
   Sampler sampler_;
+  ConstraintTable constraints_;
   RequestTable requests_;
   uint64_t seed_key_;
   uint64_t num_seeds_ = 0;

@@ -8,23 +8,32 @@
 
 #include "core/text.h"
 #include "engine/validate.h"
+#include "tessera/core/error.h"
 
 namespace tessera::engine {
 namespace {
 
 // Adds the text of a token and, if the sequence ends with it, the text held back so far. Returns
 // how the sequence ends: the token may have completed a stop string.
-FinishReason commit_text(Sequence& sequence, int32_t token, FinishReason finish,
+FinishReason commit_text(Sequence& sequence, int32_t token, bool is_stop_token, FinishReason finish,
                          std::string& text) {
   if (!sequence.text) return finish;
   const ActiveRequest& active = *sequence.request;
   static const std::vector<std::string> kNone;
   const bool is_past_minimum = active.num_generated(sequence) > active.request.min_new_tokens;
   const std::vector<std::string>& stops = is_past_minimum ? active.request.stop : kNone;
-  const bool is_stop_token = finish == FinishReason::stop;
   if (!is_stop_token && sequence.text->push(token, stops, text)) return FinishReason::stop;
   if (finish == FinishReason::none) return finish;
   return sequence.text->finish(stops, text) ? FinishReason::stop : finish;
+}
+
+// Moves on in the constraint. True if the text is complete and nothing can follow.
+bool follow_constraint(Sequence& sequence, int32_t token) {
+  grammar::TokenMasks& masks = *sequence.request->masks;
+  if (!masks.advance(sequence.progress, token)) {
+    fail(concat("engine: token ", token, " was drawn against the constraint"));
+  }
+  return masks.is_final(sequence.progress);
 }
 
 }  // namespace
@@ -35,6 +44,7 @@ Sequence& RequestTable::add_sequence(ActiveRequest& request, int32_t index) {
   sequence->index = index;
   sequence->arrival = request.id * kMaxOutputs + static_cast<uint64_t>(index);
   if (tokenizer_ != nullptr) sequence->text.emplace(*tokenizer_);
+  if (request.masks) sequence->progress = request.masks->start();
   request.sequences.push_back(std::move(sequence));
   return *request.sequences.back();
 }
@@ -96,9 +106,17 @@ void RequestTable::commit_token(Sequence& sequence, OutputToken token, SequenceO
 
   FinishReason finish = FinishReason::none;
   if (active.num_generated(sequence) >= active.max_new_tokens) finish = FinishReason::length;
-  if (std::ranges::binary_search(active.stop_tokens, id)) finish = FinishReason::stop;
+  const bool is_stop_token = std::ranges::binary_search(active.stop_tokens, id);
+  if (is_stop_token) finish = FinishReason::stop;
+  if (active.masks && !is_stop_token) {
+    try {
+      if (follow_constraint(sequence, id)) finish = FinishReason::stop;
+    } catch (const Error& error) {  // of this request alone
+      return end_request(active, FinishReason::error, error.what());
+    }
+  }
   output.tokens.push_back(std::move(token));
-  output.finish = commit_text(sequence, id, finish, output.text);
+  output.finish = commit_text(sequence, id, is_stop_token, finish, output.text);
   if (output.finish == FinishReason::none) return;
   active.is_finished[static_cast<size_t>(sequence.index)] = true;
   retire(sequence);
@@ -111,6 +129,7 @@ void RequestTable::fork_siblings(Sequence& first) {
   for (int32_t index = 1; index < num_siblings; ++index) {
     Sequence& sibling = add_sequence(active, index);
     sibling.tokens = first.tokens;
+    sibling.progress = first.progress;
     sibling.num_computed = first.num_computed;
     sibling.pages = scheduler_.fork(first.pages);
     scheduler_.add_running(sibling);

@@ -56,16 +56,16 @@ bool Runner::can_replay(const model::HostBatch& batch) const {
          std::ssize(batch.logit_rows) <= size;
 }
 
-TensorView Runner::run(const model::Batch& batch, bool has_edits) {
+TensorView Runner::run(const model::Batch& batch, model::DrawOptions draw) {
   const Context ctx = context();
   const TensorView logits = model_->forward(batch, kv_, ctx);
-  sampler_.draw(logits, num_draws_, has_edits, ctx);
+  sampler_.draw(logits, num_draws_, draw, ctx);
   return logits;
 }
 
 // Captures the step if its like has not been seen. The graph's addresses depend on the key alone.
-TensorView Runner::replay(const model::Batch& batch, bool has_edits) {
-  const GraphKey key{batch.size_class, batch.longest_decode, batch.shares_pages, has_edits};
+TensorView Runner::replay(const model::Batch& batch, model::DrawOptions draw) {
+  const GraphKey key{batch.size_class, batch.longest_decode, batch.shares_pages, draw};
   auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     if (graphs_.size() >= kMostGraphs) {
@@ -74,8 +74,7 @@ TensorView Runner::replay(const model::Batch& batch, bool has_edits) {
           graphs_, {}, [](const auto& entry) { return entry.second.last_use; }));
     }
     CapturedStep captured;
-    captured.graph =
-        pool_.capture(context().stream, [&] { captured.logits = run(batch, has_edits); });
+    captured.graph = pool_.capture(context().stream, [&] { captured.logits = run(batch, draw); });
     found = graphs_.emplace(key, std::move(captured)).first;
   }
   found->second.last_use = num_launches_;
@@ -95,8 +94,9 @@ void Runner::launch(const StepInput& step) {
   num_draws_ = is_replayed ? batch.logit_rows.size(0) : std::ssize(step.sampling.draws);
   sampler_.begin(step.sampling, num_draws_, ctx);
   ++num_launches_;
-  const bool has_edits = step.sampling.has_edits();
-  const TensorView logits = is_replayed ? replay(batch, has_edits) : run(batch, has_edits);
+  const model::DrawOptions draw{.has_edits = step.sampling.has_edits(),
+                                .has_masks = step.sampling.has_masks()};
+  const TensorView logits = is_replayed ? replay(batch, draw) : run(batch, draw);
   sampler_.finish(step.sampling, logits, ctx);
 }
 

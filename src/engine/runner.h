@@ -73,7 +73,7 @@ class Runner {
     model::SizeClass size;
     int64_t longest_decode = 0;
     bool shares_pages = false;
-    bool has_edits = false;
+    model::DrawOptions draw = {};
     auto operator<=>(const GraphKey&) const = default;
   };
   struct CapturedStep {
@@ -84,8 +84,8 @@ class Runner {
 
   Context context() const { return {.stream = stream_.get(), .batch_invariant = true}; }
   bool can_replay(const model::HostBatch& batch) const;
-  TensorView run(const model::Batch& batch, bool has_edits);
-  TensorView replay(const model::Batch& batch, bool has_edits);
+  TensorView run(const model::Batch& batch, model::DrawOptions draw);
+  TensorView replay(const model::Batch& batch, model::DrawOptions draw);
 
   OwnedStream stream_;
   std::unique_ptr<dist::Communicator> communicator_;  // before the model, which refers to it

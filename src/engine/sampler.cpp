@@ -10,6 +10,7 @@
 
 #include "core/text.h"
 #include "engine/logprobs.h"
+#include "tessera/core/error.h"
 
 namespace tessera::engine {
 namespace {
@@ -74,6 +75,48 @@ int32_t Sampler::list_of(const BatchRow& row, model::HostSampling& sampling) {
   return sequence.seen.index();
 }
 
+// The mask of the row's draws; -1: none. A guess is drawn from what may follow the guesses before
+// it. After guesses that complete the text no draw counts, so that it needs no mask.
+int32_t Sampler::add_mask(const BatchRow& row, model::HostSampling& sampling) {
+  Sequence& sequence = *row.sequence;
+  const ActiveRequest& active = *sequence.request;
+  if (!active.masks || sequence.beams || row.num_draws == 0) return -1;
+  const auto start = Clock::now();
+  const auto num_words = static_cast<size_t>(model::words_of_mask(vocab_));
+  const size_t first = sampling.masks.size();
+  try {
+    if (row.guess == 0) {
+      sequence.constraint_error.clear();
+      guessed_ = sequence.progress;
+    }
+    if (row.guess > 0) {
+      active.masks->advance(guessed_, sequence.draft[static_cast<size_t>(row.guess - 1)]);
+    }
+    if (active.masks->is_final(guessed_)) return -1;
+    sampling.masks.resize(first + num_words);
+    const std::span<uint32_t> bits(sampling.masks.data() + first, num_words);
+    active.masks->fill(guessed_, bits);
+    for (const int32_t token : active.end_tokens) {
+      const uint32_t bit = 1u << (static_cast<uint32_t>(token) % 32);
+      uint32_t& word = bits[static_cast<size_t>(token) / 32];
+      word = active.masks->is_complete(guessed_) ? word | bit : word & ~bit;
+    }
+  } catch (const Error& error) {
+    sampling.masks.resize(first);
+    // Without a mask a guess may draw what is refused when it is committed.
+    if (row.guess == 0) sequence.constraint_error = error.what();
+    return -1;
+  }
+  ++num_masks_;
+  mask_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+  return static_cast<int32_t>(first / num_words);
+}
+
+void Sampler::add_metrics(EngineMetrics& metrics) const {
+  metrics.num_masks = num_masks_;
+  metrics.mask_seconds = mask_seconds_;
+}
+
 void Sampler::add_draw(const BatchRow& row, int32_t number, model::HostSampling& sampling) {
   const Sequence& sequence = *row.sequence;
   const ActiveRequest& active = *sequence.request;
@@ -130,7 +173,11 @@ void Sampler::describe(std::span<const BatchRow> rows, model::HostSampling& samp
   passing_slots_.clear();
   for (const BatchRow& row : rows) {
     const Request& request = row.sequence->request->request;
-    for (int32_t i = 0; i < row.num_draws; ++i) add_draw(row, i, sampling);
+    const int32_t mask = add_mask(row, sampling);
+    for (int32_t i = 0; i < row.num_draws; ++i) {
+      add_draw(row, i, sampling);
+      sampling.draws.back().mask = mask;
+    }
     if (row.num_draws > 0) {
       if (row.sequence->beams) {
         sampling.wants_logits = true;
@@ -157,8 +204,8 @@ void Sampler::read_draws(const BatchRow& row, const model::SampledStep& step,
       result.error = drawn.token == -1
                          ? broken_at(row.start + row.num_tokens - 1)
                          : concat("sample: none of ", vocab_,
-                                  " tokens is left to choose; all are banned or have a logit of "
-                                  "-infinity");
+                                  " tokens is left to choose; all are banned, refused by the "
+                                  "constraint or have a logit of -infinity");
       return;
     }
     if (sequence.beams) {
@@ -196,6 +243,10 @@ std::span<RowResult> Sampler::read(std::span<const BatchRow> rows, const model::
   for (size_t i = 0; i < rows.size(); ++i) {
     results_[i].clear();
     if (rows[i].sequence->has_ended) continue;
+    if (rows[i].num_draws > 0 && !rows[i].sequence->constraint_error.empty()) {
+      results_[i].error = rows[i].sequence->constraint_error;
+      continue;
+    }
     read_scores(rows[i], step, results_[i]);
     if (results_[i].error.empty()) read_draws(rows[i], step, results_[i]);
   }

@@ -9,6 +9,7 @@
 #include "engine/count_slots.h"
 #include "engine/sequence.h"
 #include "model/sampling.h"
+#include "tessera/engine/engine.h"
 
 namespace tessera::engine {
 
@@ -27,15 +28,20 @@ class Sampler {
   void describe(std::span<const BatchRow> rows, model::HostSampling& sampling);
   // One result for each row, valid until the next call.
   std::span<RowResult> read(std::span<const BatchRow> rows, const model::SampledStep& step);
+  void add_metrics(EngineMetrics& metrics) const;
 
  private:
   void add_draw(const BatchRow& row, int32_t number, model::HostSampling& sampling);
   void add_biases(const BatchRow& row, model::HostSampling& sampling);
+  int32_t add_mask(const BatchRow& row, model::HostSampling& sampling);
   int32_t list_of(const BatchRow& row, model::HostSampling& sampling);
   void read_draws(const BatchRow& row, const model::SampledStep& step, RowResult& result) const;
   void read_scores(const BatchRow& row, const model::SampledStep& step, RowResult& result) const;
 
   int64_t vocab_;
+  int64_t num_masks_ = 0;
+  double mask_seconds_ = 0;
+  grammar::Progress guessed_;  // after the guesses of the draft that is being described
   FreeSlots free_slots_;
   std::vector<CountSlot> passing_slots_;           // of draws for sequences that do not exist yet
   std::vector<std::pair<int32_t, float>> biases_;  // of one draw, by token

@@ -13,6 +13,7 @@
 #include "engine/beam_search.h"
 #include "engine/count_slots.h"
 #include "engine/drafter.h"
+#include "grammar/token_masks.h"
 #include "tessera/engine/request.h"
 #include "text/text_stream.h"
 
@@ -45,6 +46,8 @@ struct Sequence {
   std::optional<BeamGroup> beams;        // beam search only; `tokens` is then the prompt alone
   std::optional<Drafter> drafter;        // once it may have drafts
   std::vector<int32_t> draft;            // guesses at the tokens that follow, for the next step
+  grammar::Progress progress;            // in the request's constraint, if it has one
+  std::string constraint_error;          // why no mask could be made for the step in progress
   CountSlot seen;                        // its list of tokens seen, if the request has penalties
   std::optional<text::TextStream> text;  // empty if the model has no tokenizer
 
@@ -63,10 +66,13 @@ struct ActiveRequest {
   uint64_t seed = 0;
   int64_t max_new_tokens = 0;        // as requested, but no more than the context has room for
   std::vector<int32_t> stop_tokens;  // its own and the model's, sorted
+  std::vector<int32_t> end_tokens;   // those of them that are no part of the text: a constraint
+                                     // allows them where the text is complete
   std::vector<std::unique_ptr<Sequence>> sequences;  // unfinished; siblings join after the prompt
   std::vector<bool> is_finished;                     // [num_outputs]
   std::vector<float> prompt_logprobs;                // so far; kept when it is preempted
   int64_t num_cached_tokens = 0;
+  std::shared_ptr<grammar::TokenMasks> masks;  // of the constraint; null: none
   bool was_started = false;
   bool has_reported_prompt = false;
   bool is_cancelled = false;

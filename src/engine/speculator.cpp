@@ -6,9 +6,25 @@
 #include <utility>
 
 #include "engine/sampler.h"
+#include "grammar/token_masks.h"
 #include "model/kv_layout.h"
+#include "tessera/core/error.h"
 
 namespace tessera::engine {
+namespace {
+
+// Cuts a draft before the first token that the constraint does not allow.
+void drop_refused(grammar::TokenMasks& masks, grammar::Progress progress,
+                  std::vector<int32_t>& draft) {
+  size_t count = 0;
+  try {
+    while (count < draft.size() && masks.advance(progress, draft[count])) ++count;
+  } catch (const Error&) {  // too many ways to read the text: the draw itself will tell
+  }
+  draft.resize(count);
+}
+
+}  // namespace
 
 Speculator::Speculator(const EngineOptions& options, std::unique_ptr<DraftSource> source)
     : options_(options), source_(std::move(source)) {}
@@ -77,6 +93,10 @@ void Speculator::refill(std::span<Sequence* const> running) {
     for (DraftWish& wish : wishes_) wish.most = std::min(wish.most, num_free / num_wishes);
   }
   source_->propose(wishes_);
+  for (Sequence* sequence : running) {
+    const ActiveRequest& active = *sequence->request;
+    if (active.masks) drop_refused(*active.masks, sequence->progress, sequence->draft);
+  }
 }
 
 void Speculator::learn(Sequence& sequence, int64_t num_drafted, int64_t num_accepted) {

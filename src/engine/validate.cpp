@@ -133,6 +133,21 @@ void check_beams(const Request& request, const Capacity& capacity) {
   }
 }
 
+void check_constraint(const Request& request, const Capacity& capacity) {
+  if (!request.constraint && !request.constraint_spec) return;
+  const FieldNames& names = capacity.names;
+  const std::string who = names.prefix("request"), field = names("constraint");
+  if (request.constraint && request.constraint_spec) {
+    fail(concat(who, field, " is given compiled and as a description; give one of them"));
+  }
+  if (request.beam_width > 0) {
+    fail(concat(who, field, " is not for ", names("beam_width"), " > 0; leave one of them out"));
+  }
+  if (!capacity.has_tokenizer) {
+    fail(concat(who, field, " needs a tokenizer, and this model has none"));
+  }
+}
+
 // The most pages the request can need to make progress. Beams are sure to share only the full pages
 // of the prompt. Siblings can be preempted one by one, so pages for one of them are enough.
 int64_t num_pages_needed(const Request& request, const Capacity& capacity) {
@@ -250,6 +265,7 @@ void check_settings(const Request& request, const Capacity& capacity) {
   }
   check_range("beam_width", request.beam_width, 0, kMaxBeams);
   check_beams(request, capacity);
+  check_constraint(request, capacity);
   check_range("num_logprobs", request.num_logprobs, -1,
               std::min<int64_t>(kMaxLogprobs, capacity.vocab));
   check(request.sampling, capacity.vocab, names);

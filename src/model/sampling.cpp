@@ -13,6 +13,10 @@ namespace {
 
 static_assert(kSeenInPrompt == kSampleInPrompt);
 
+int64_t mask_bytes(const SamplerLimits& limits) {
+  return limits.draws * words_of_mask(limits.vocab) * static_cast<int64_t>(sizeof(uint32_t));
+}
+
 int64_t list_capacity(const SamplerLimits& limits) {
   return std::min(limits.vocab, limits.context);
 }
@@ -45,7 +49,7 @@ int64_t lay_out_settings(Settings& s, const SamplerLimits& limits, const TensorV
                      &s.frequency}) {
     layout.add(*part, DType::f32, {limits.draws});
   }
-  for (auto* part : {&s.top_k, &s.sequences, &s.positions, &s.slots}) {
+  for (auto* part : {&s.top_k, &s.sequences, &s.positions, &s.slots, &s.mask_rows}) {
     layout.add(*part, DType::i32, {limits.draws});
   }
   layout.add(s.bias_starts, DType::i32, {limits.draws + 1});
@@ -93,6 +97,10 @@ void check(const HostSampling& host, int64_t num_draws, const SamplerLimits& lim
     fail(concat("TokenSampler: ", host.bias_tokens.size(), " biases; there is room for ",
                 limits.draws * kMaxDrawBiases));
   }
+  if (std::ssize(host.masks) > limits.draws * words_of_mask(limits.vocab)) {
+    fail(concat("TokenSampler: ", host.masks.size(), " words of masks; there is room for ",
+                limits.draws * words_of_mask(limits.vocab)));
+  }
   if (host.num_top > kMaxDrawTop) {
     fail(concat("TokenSampler: num_top is ", host.num_top, "; at most ", kMaxDrawTop));
   }
@@ -105,6 +113,7 @@ void HostSampling::clear() {
   bias_starts.clear();
   bias_tokens.clear();
   bias_values.clear();
+  masks.clear();
   new_lists.clear();
   scored_tokens.clear();
   has_lists = wants_logits = false;
@@ -116,7 +125,8 @@ int64_t TokenSampler::device_bytes(const SamplerLimits& limits) {
   Results results;
   const TensorView nowhere{};
   return lay_out_settings(settings, limits, nowhere) + lay_out_results(results, limits, nowhere) +
-         8 * limits.draws * (kMaxDrawBiases + list_capacity(limits)) + 4 * limits.draws;
+         8 * limits.draws * (kMaxDrawBiases + list_capacity(limits)) + 4 * limits.draws +
+         mask_bytes(limits);
 }
 
 TokenSampler::TokenSampler(const SamplerLimits& limits, Device device)
@@ -138,8 +148,10 @@ TokenSampler::TokenSampler(const SamplerLimits& limits, Device device)
   seen_tokens_ = memory_.make(DType::i32, {limits.draws, list_capacity(limits)});
   seen_counts_ = memory_.make(DType::i32, {limits.draws, list_capacity(limits)});
   num_seen_ = memory_.make_zeros(DType::i32, {limits.draws});
+  masks_ = memory_.make(DType::i32, {limits.draws, words_of_mask(limits.vocab)});
   for (int64_t i = 0; i < kDepth; ++i) {
     flights_.push_back({.staging = HostBuffer(device, static_cast<size_t>(setting_bytes)),
+                        .masks = HostBuffer(device, static_cast<size_t>(mask_bytes(limits))),
                         .results = HostBuffer(device, static_cast<size_t>(result_bytes)),
                         .done = StreamEvent(device)});
     std::fill_n(flights_.back().staging.as<char>(), setting_bytes, char{0});
@@ -192,6 +204,7 @@ void TokenSampler::begin(const HostSampling& host, int64_t num_draws, const Cont
   stage(host, num_draws, settings_.sequences.in<int32_t>(to), &DrawSettings::sequence);
   stage(host, num_draws, settings_.positions.in<int32_t>(to), &DrawSettings::position);
   stage(host, num_draws, settings_.slots.in<int32_t>(to), &DrawSettings::slot);
+  stage(host, num_draws, settings_.mask_rows.in<int32_t>(to), &DrawSettings::mask);
   if (host.has_edits()) {
     int32_t* const starts = settings_.bias_starts.in<int32_t>(to);
     const auto end = static_cast<int32_t>(host.bias_tokens.size());
@@ -212,11 +225,16 @@ void TokenSampler::begin(const HostSampling& host, int64_t num_draws, const Cont
                ctx.stream);
     uploaded_.record(ctx.stream);
   }
+  if (host.has_masks()) {
+    std::ranges::copy(host.masks, flight.masks.as<uint32_t>());
+    copy_bytes(masks_.data, device_, flight.masks.as<uint32_t>(), cpu_device(),
+               host.masks.size() * sizeof(uint32_t), ctx.stream);
+  }
   start_lists(host, ctx);
   ++num_begun_;
 }
 
-void TokenSampler::draw(const TensorView& logits, int64_t num_draws, bool has_edits,
+void TokenSampler::draw(const TensorView& logits, int64_t num_draws, DrawOptions options,
                         const Context& ctx) const {
   if (num_draws == 0) return;
   const auto rows = [&](const Part& part) { return first(part.view, num_draws); };
@@ -230,7 +248,11 @@ void TokenSampler::draw(const TensorView& logits, int64_t num_draws, bool has_ed
                   .seeds = rows(settings_.seeds),
                   .sequences = rows(settings_.sequences),
                   .positions = rows(settings_.positions)};
-  if (has_edits) {
+  if (options.has_masks) {
+    args.masks = masks_;
+    args.mask_rows = rows(settings_.mask_rows);
+  }
+  if (options.has_edits) {
     args.bias_starts = first(settings_.bias_starts.view, num_draws + 1);
     args.bias_tokens = bias_tokens_;
     args.bias_values = bias_values_;

@@ -28,6 +28,7 @@ struct DrawSettings {
   float repetition = 1.0f;
   float presence = 0.0f;
   float frequency = 0.0f;
+  int32_t mask = -1;  // index of its mask; -1: any token may be drawn
 };
 
 // Tokens seen before, for penalties: the list a slot begins with.
@@ -46,6 +47,8 @@ struct HostSampling {
   std::vector<int32_t> bias_starts;  // [draws + 1], or empty if no draw has biases
   std::vector<int32_t> bias_tokens;  // at most kMaxDrawBiases for a draw, each token once
   std::vector<float> bias_values;    // -infinity bans
+  std::vector<uint32_t> masks;       // [masks, words_of_mask(vocab)]: bit t says that token t may
+                                     // be drawn
   std::vector<SeenTokens> new_lists;
   bool has_lists = false;              // some draw has a slot
   int32_t num_top = -1;                // log-probabilities of drawn tokens and of so many others;
@@ -54,6 +57,7 @@ struct HostSampling {
   bool wants_logits = false;           // on the host
 
   bool has_edits() const { return !bias_starts.empty() || has_lists; }
+  bool has_masks() const { return !masks.empty(); }
   void clear();
 };
 
@@ -73,6 +77,13 @@ struct SamplerLimits {
   int64_t vocab = 0;
   int64_t context = 0;  // tokens of a sequence
 };
+inline constexpr int64_t words_of_mask(int64_t vocab) { return (vocab + 31) / 32; }
+// What a step queues besides the plain draw: a captured step serves steps that agree in it.
+struct DrawOptions {
+  bool has_edits = false;  // biases or penalties
+  bool has_masks = false;
+  auto operator<=>(const DrawOptions&) const = default;
+};
 inline constexpr int64_t kMaxDrawTop = 20;
 inline constexpr int64_t kMaxDrawBiases = 1024 + 256;  // biases and banned tokens
 
@@ -90,9 +101,10 @@ class TokenSampler {
   // Begins a step: queues the copy of what it samples. `num_draws` may be larger than the number of
   // draws, for a graph of fixed size; the rest take the largest logit.
   void begin(const HostSampling& host, int64_t num_draws, const Context& ctx);
-  // Draws tokens from the first num_draws rows. What it queues depends on num_draws and `has_edits`
+  // Draws tokens from the first num_draws rows. What it queues depends on num_draws and `options`
   // alone, so that it can be captured.
-  void draw(const TensorView& logits, int64_t num_draws, bool has_edits, const Context& ctx) const;
+  void draw(const TensorView& logits, int64_t num_draws, DrawOptions options,
+            const Context& ctx) const;
   // Ends the step: log-probabilities, if asked for, and the results' way back to the host.
   void finish(const HostSampling& host, const TensorView& logits, const Context& ctx);
   // Waits for the oldest step under way; its results stay valid until release and the next begin.
@@ -105,6 +117,7 @@ class TokenSampler {
  private:
   struct Flight {
     HostBuffer staging;
+    HostBuffer masks;
     HostBuffer results;
     StreamEvent done;
     int64_t num_draws = 0;
@@ -122,7 +135,7 @@ class TokenSampler {
     }
   };
   struct Settings {
-    Part seeds, temperature, top_k, typical_p, top_p, min_p, sequences, positions, slots;
+    Part seeds, temperature, top_k, typical_p, top_p, min_p, sequences, positions, slots, mask_rows;
     Part repetition, presence, frequency, bias_starts, scored_tokens;
   };
   struct Results {
@@ -139,6 +152,7 @@ class TokenSampler {
   TensorView bias_tokens_, bias_values_;  // [draws * kMaxDrawBiases]
   TensorView seen_tokens_, seen_counts_;  // i32 [draws, the most that can be seen]
   TensorView num_seen_;                   // i32 [draws]
+  TensorView masks_;                      // i32 [draws, words of a mask]
   TensorView tokens_;                     // [draws]
   std::vector<Flight> flights_;           // [kDepth]
   int64_t num_begun_ = 0, num_finished_ = 0, num_read_ = 0;

@@ -97,6 +97,19 @@ void check_lists(const SampleArgs& args, const Named& logits, const Named& token
   expect_writable(logits);
 }
 
+void check_masks(const SampleArgs& args, const Named& logits) {
+  if (!are_given({&args.masks, &args.mask_rows}, "sample: give masks and mask_rows, or neither")) {
+    return;
+  }
+  const Named masks{"sample: masks", *args.masks};
+  expect_tensor(masks, {DType::i32}, logits);
+  expect_rank(masks, 2);
+  expect_rows(masks);
+  const int64_t num_words = (logits.view.size(1) + 31) / 32;
+  expects_equal(masks.view.size(1), num_words, "sample: words of a mask, 32 tokens each");
+  check_setting("sample: mask_rows", args.mask_rows, DType::i32, logits, logits.view.size(0));
+}
+
 void check_sample(const SampleArgs& args) {
   const Named logits{"sample: logits", args.logits};
   const Named tokens{"sample: tokens", args.tokens};
@@ -121,6 +134,7 @@ void check_sample(const SampleArgs& args) {
   check("sample: frequency", args.frequency, DType::f32);
   check_biases(args, logits);
   check_lists(args, logits, tokens);
+  check_masks(args, logits);
 }
 
 void check_token_logprobs(const TokenLogprobsArgs& args) {

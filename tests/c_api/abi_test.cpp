@@ -191,7 +191,7 @@ static_assert(offsetof(TesseraRowInfo, in) == 40);
 static_assert(offsetof(TesseraRowInfo, out) == 44);
 static_assert(offsetof(TesseraRowInfo, is_batch_invariant) == 48);
 
-static_assert(sizeof(TesseraSampleArgs) == 168);
+static_assert(sizeof(TesseraSampleArgs) == 184);
 static_assert(offsetof(TesseraSampleArgs, struct_size) == 0);
 static_assert(offsetof(TesseraSampleArgs, logits) == 8);
 static_assert(offsetof(TesseraSampleArgs, tokens) == 16);
@@ -213,6 +213,8 @@ static_assert(offsetof(TesseraSampleArgs, num_seen) == 136);
 static_assert(offsetof(TesseraSampleArgs, repetition) == 144);
 static_assert(offsetof(TesseraSampleArgs, presence) == 152);
 static_assert(offsetof(TesseraSampleArgs, frequency) == 160);
+static_assert(offsetof(TesseraSampleArgs, masks) == 168);
+static_assert(offsetof(TesseraSampleArgs, mask_rows) == 176);
 
 static_assert(TESSERA_OK == 0);
 static_assert(TESSERA_ERROR == 1);

@@ -34,6 +34,7 @@ struct Batch {
   std::vector<float> temperature, typical_p, top_p, min_p, bias_values;
   std::vector<float> repetition, presence, frequency;
   std::vector<int32_t> seen_tokens, seen_counts, num_seen;
+  std::vector<int32_t> masks, mask_rows;  // of batches with an odd number of rows
 
   Batch(std::mt19937_64& random, int64_t num_rows, int64_t width, bool is_odd)
       : rows(num_rows), vocab(width), stride(width), capacity(40), offset(0) {
@@ -46,12 +47,27 @@ struct Batch {
     seen_counts.resize(seen_tokens.size());
     bias_starts.push_back(0);
     for (int64_t row = 0; row < rows; ++row) add_row(random, row);
+    for (int64_t row = 0; rows % 2 == 1 && row < rows; ++row) add_mask(random);
     bias_tokens.push_back(0);  // of no row
     bias_values.push_back(7.0f);
     std::shuffle(slots.begin(), slots.end(), random);
     for (int32_t& slot : slots) {
       if (random() % 4 == 0) slot = random() % 2 == 0 ? -1 : static_cast<int32_t>(rows) + slot;
     }
+  }
+
+  int64_t num_words() const { return (vocab + 31) / 32; }
+  // Everything, about half, a few or nothing; one row in four has no mask, or one that is not
+  // there.
+  void add_mask(std::mt19937_64& random) {
+    const auto kind = random() % 4;
+    for (int64_t i = 0; i < num_words(); ++i) {
+      const auto word = static_cast<uint32_t>(random());
+      const uint32_t few = random() % 8 == 0 ? word & static_cast<uint32_t>(random()) : 0;
+      masks.push_back(static_cast<int32_t>(kind == 0 ? ~0u : kind == 1 ? word : few));
+    }
+    const auto row = static_cast<int32_t>(random() % static_cast<uint64_t>(rows));
+    mask_rows.push_back(random() % 4 != 0 ? row : random() % 2 == 0 ? -1 : row + 1000);
   }
 
   static float any(std::mt19937_64& random, std::initializer_list<double> choices) {
@@ -139,6 +155,10 @@ struct Batch {
                     .presence = view_of(presence, DType::f32),
                     .frequency = view_of(frequency, DType::f32)};
     args.logits.strides[0] = stride;
+    if (!masks.empty()) {
+      args.masks = TensorView::contiguous(masks.data(), DType::i32, {rows, num_words()});
+      args.mask_rows = view_of(mask_rows, DType::i32);
+    }
     for (TensorView* list : {&*args.seen_tokens, &*args.seen_counts}) {
       *list = TensorView::contiguous(list->data, DType::i32, {rows, capacity});
     }
@@ -190,10 +210,11 @@ class DeviceBatch {
     f(args.logits);
     f(args.tokens);
     for (std::optional<TensorView>* view :
-         {&args.temperature, &args.top_k, &args.typical_p, &args.top_p, &args.min_p, &args.seeds,
-          &args.sequences, &args.positions, &args.bias_starts, &args.bias_tokens, &args.bias_values,
-          &args.slots, &args.seen_tokens, &args.seen_counts, &args.num_seen, &args.repetition,
-          &args.presence, &args.frequency}) {
+         {&args.temperature, &args.top_k,       &args.typical_p,   &args.top_p,
+          &args.min_p,       &args.seeds,       &args.sequences,   &args.positions,
+          &args.bias_starts, &args.bias_tokens, &args.bias_values, &args.slots,
+          &args.seen_tokens, &args.seen_counts, &args.num_seen,    &args.repetition,
+          &args.presence,    &args.frequency,   &args.masks,       &args.mask_rows}) {
       if (*view) f(**view);
     }
   }

@@ -109,7 +109,7 @@ TEST_F(SampleOnGpu, AnAbsentSettingHasItsDefault) {
 // A graph is captured once and serves every step: what differs is in device memory.
 TEST_F(SampleOnGpu, ACapturedCallServesOtherSettings) {
   std::mt19937_64 random(20);
-  Batch batch(random, 24, 6000, false);
+  Batch batch(random, 25, 6000, false);  // with masks
   DeviceBatch device(batch);
   const OwnStream stream;
   Graph graph(stream, [&] { sample(device.args(), {.stream = stream.get()}); });
@@ -122,6 +122,8 @@ TEST_F(SampleOnGpu, ACapturedCallServesOtherSettings) {
     std::shuffle(batch.min_p.begin(), batch.min_p.end(), random);
     std::shuffle(batch.repetition.begin(), batch.repetition.end(), random);
     std::shuffle(batch.slots.begin(), batch.slots.end(), random);
+    std::shuffle(batch.masks.begin(), batch.masks.end(), random);
+    std::shuffle(batch.mask_rows.begin(), batch.mask_rows.end(), random);
     for (int64_t row = 0; row < batch.rows; ++row) batch.fill_logits(random, batch.row_of(row));
     device.upload();
     graph.replay(stream);

@@ -50,6 +50,17 @@ TEST_F(RefusedSample, WrongLogitsAndTokens) {
   EXPECT_TRUE(refuses([&](auto& a) { a.tokens = on_gpu(tokens); }, {"tokens is on cuda:3"}));
 }
 
+TEST_F(RefusedSample, WrongMasks) {
+  const Tensor masks = Tensor::zeros(DType::i32, {2, 1}), wide = Tensor::zeros(DType::i32, {2, 2});
+  EXPECT_TRUE(refuses([&](auto& a) { a.masks = masks; }, {"give masks and mask_rows, or neither"}));
+  EXPECT_TRUE(
+      refuses([&](auto& a) { a.masks = wide, a.mask_rows = ints; }, {"words of a mask", "2", "1"}));
+  EXPECT_TRUE(refuses([&](auto& a) { a.masks = masks, a.mask_rows = sizes; },
+                      {"sample: mask_rows is i32[2]", "must have 3"}));
+  EXPECT_TRUE(refuses([&](auto& a) { a.masks = logits, a.mask_rows = ints; },
+                      {"sample: masks is f32[3, 10]", "i32"}));
+}
+
 TEST_F(RefusedSample, WrongSettings) {
   EXPECT_TRUE(refuses([&](auto& a) { a.temperature = ints; }, {"sample: temperature is i32[3]"}));
   EXPECT_TRUE(refuses([&](auto& a) { a.temperature = biases; },

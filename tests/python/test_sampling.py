@@ -64,6 +64,18 @@ def test_logprobs_are_those_of_the_softmax():
     assert np.isnan(scores[1, 3]) and np.isnan(scores[2]).all()
 
 
+def test_masks_leave_tokens_out():
+    masks = np.array([[0b1001], [0b0100]], np.int32)  # tokens 0 and 3; token 2
+    greedy = {"temperature": floats(0, 0, 0), "masks": masks}
+    plain = tessera.sample(LOGITS, temperature=floats(0, 0, 0))
+    got = tessera.sample(LOGITS, mask_rows=ints(-1, -1, -1), **greedy)
+    np.testing.assert_array_equal(got, plain)
+    got = tessera.sample(LOGITS, mask_rows=ints(0, 1, 0), **greedy)
+    np.testing.assert_array_equal(got, [3, 2, -2])
+    with pytest.raises(tessera.Error, match="give masks and mask_rows, or neither"):
+        tessera.sample(LOGITS, masks=masks)
+
+
 def test_refusals_name_the_tensor():
     with pytest.raises(tessera.Error, match=r"sample: temperature is f32\[2\].*must have 3"):
         tessera.sample(LOGITS, temperature=floats(1, 1))

@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/engine/sampling.h"
+#include "tessera/grammar/constraint.h"
 
 namespace tessera {
 
@@ -36,6 +38,12 @@ struct Request {
   bool wants_prompt_logprobs = false;  // the logprob of every prompt token except the first
   int32_t priority = 0;                // larger goes first; ties in order of arrival
   std::optional<Clock::time_point> deadline = {};
+  // What the output must look like: a description, which submit() compiles, or what
+  // Constraint::compile made of one on any thread. Not both, and not with beam_width > 0. The
+  // output ends, with FinishReason::stop, where nothing more can follow; FinishReason::length cuts
+  // it short as always. Biases and penalties choose among the tokens that are allowed.
+  std::optional<ConstraintSpec> constraint_spec = {};
+  std::shared_ptr<const Constraint> constraint = {};
   std::string cache_salt = {};  // cached prefixes are shared only between requests with equal salts
 };
 

@@ -12,15 +12,16 @@ namespace tessera {
 
 // What `tokens` holds for a row without an answer.
 inline constexpr int32_t kSampleBroken = -1;   // a logit is NaN or +infinity
-inline constexpr int32_t kSampleNothing = -2;  // every logit is -infinity
+inline constexpr int32_t kSampleNothing = -2;  // every logit is -infinity, or outside the mask
 
 // Added to a token's count in seen_counts if the prompt contains the token.
 inline constexpr int32_t kSampleInPrompt = int32_t{1} << 30;
 
 // tokens[row] = one token of logits[row]. The steps, in this order: biases are added, tokens seen
-// before are penalised, logits are divided by the temperature; top_k, typical_p, top_p and min_p
-// each keep some of the tokens that the step before has left; one of the rest is drawn with its
-// probability. Of equal logits the smaller token is kept. Temperature 0 takes the largest logit.
+// before are penalised, tokens outside the mask are dropped, logits are divided by the temperature;
+// top_k, typical_p, top_p and min_p each keep some of the tokens that the step before has left; one
+// of the rest is drawn with its probability. Of equal logits the smaller token is kept. Temperature
+// 0 takes the largest logit.
 //
 // Settings are tensors with one element per row; an absent one has the value in parentheses. They
 // are read on the device, so a captured call serves any settings. No value in them is refused:
@@ -61,6 +62,10 @@ struct SampleArgs {
   std::optional<TensorView> repetition = {};  // f32 (1)
   std::optional<TensorView> presence = {};    // f32 (0)
   std::optional<TensorView> frequency = {};   // f32 (0)
+  // Row r draws only tokens whose bit in masks[mask_rows[r]] is set: bit t % 32 of word t / 32. A
+  // row whose mask_rows is -1 draws any. Rows may share a mask.
+  std::optional<TensorView> masks = {};      // i32 [masks, ceil(vocab / 32)]
+  std::optional<TensorView> mask_rows = {};  // i32 [rows]
 };
 // With biases or lists, rows of logits may share no memory: a GPU edits the tokens concerned in
 // place and restores them before the call ends.

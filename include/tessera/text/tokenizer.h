@@ -47,6 +47,10 @@ class Tokenizer {
   std::optional<int32_t> find(std::string_view token) const;  // "<|eot_id|>", or a vocabulary entry
   std::string_view token_text(int32_t id) const;  // as in the file; empty for unused ids
   bool is_special(int32_t id) const;
+  // The bytes the id adds to a decoded text, which may be part of a character: nothing for special
+  // and unused ids. The first id of a text may lose a space. Refuses for tokenizers whose decoder
+  // strips more than one character at the start of a text, or some at its end.
+  std::string token_bytes(int32_t id, bool is_first) const;
 
  private:
   friend class StreamDecoder;

@@ -32,14 +32,18 @@ struct SampleParams {
   const float* repetition;
   const float* presence;
   const float* frequency;
-  float* saved_biased;  // [num_biases]: logits before their bias
-  float* saved_seen;    // [num_rows, capacity]: logits before their penalty
+  const uint32_t* masks;     // [num_masks, ceil(vocab / 32)]
+  const int32_t* mask_rows;  // [num_rows]; outside 0 to num_masks - 1: no mask. Null: no masks
+  float* saved_biased;       // [num_biases]: logits before their bias
+  float* saved_seen;         // [num_rows, capacity]: logits before their penalty
 
   int64_t logits_stride;
   int64_t seen_tokens_stride;
   int64_t seen_counts_stride;
+  int64_t masks_stride;
   int num_biases;
   int num_slots;
+  int num_masks;
   int capacity;
   int vocab;
   int num_parts;  // blocks that share a row: the cluster's size

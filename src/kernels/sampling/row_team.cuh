@@ -122,7 +122,7 @@ __device__ inline uint32_t add_part(Sm90, uint32_t* mine, int part, uint32_t val
       tile::ptx::mapa(tile::ptx::shared_address(mine), static_cast<uint32_t>(part)), value);
 }
 
-template <class Arch, bool kIsVectorized>
+template <class Arch, bool kIsVectorized, bool kHasMasks = false>
 struct RowTeam {
   static constexpr TeamTile kTile = team_tile(Arch{});
   static constexpr int kThreads = kTile.num_threads;
@@ -139,6 +139,7 @@ struct RowTeam {
   int num_parts;
   int begin;  // tokens of this block
   int end;
+  const uint32_t* mask = nullptr;  // of the row, a bit for each token; null: all are in it
   int parity = 0;
   int word_parity = 0;
 
@@ -167,18 +168,32 @@ struct RowTeam {
     x[3] = v.w;
   }
 
+  // A logit as the row's mask shows it: -infinity outside. Broken ones are shown as they are.
+  __device__ float masked(float x, int token) const {
+    if (!kHasMasks || mask == nullptr) return x;
+    const bool is_inside = (mask[token / 32] >> (token % 32) & 1u) != 0;
+    return is_inside || !(x < __builtin_huge_valf()) ? x : -__builtin_huge_valf();
+  }
+  __device__ void load_masked(const float* row, int first, float (&x)[kSize]) const {
+    load(row + first, x);
+    if constexpr (kHasMasks) {
+      TESSERA_UNROLL
+      for (int k = 0; k < kSize; ++k) x[k] = masked(x[k], first + k);
+    }
+  }
+
   // Calls f(logit, token) for every `step`-th vector of [first, last) from the vector `place` on,
   // in ascending order. `first` is a multiple of four. kLoads are in flight for each thread.
   template <int kLoads, class F>
-  __device__ static void walk_from(const float* row, int first, int last, int place, int step,
-                                   F&& f) {
+  __device__ void walk_from(const float* row, int first, int last, int place, int step,
+                            F&& f) const {
     const int limit = (last + kSize - 1) / kSize;
     for (int at = first / kSize + place; at < limit; at += kLoads * step) {
       float x[kLoads][kSize];
       TESSERA_UNROLL
       for (int j = 0; j < kLoads; ++j) {
         const int i = at + j * step;
-        if (i < limit) load(row + i * kSize, x[j]);
+        if (i < limit) load_masked(row, i * kSize, x[j]);
       }
       TESSERA_UNROLL
       for (int j = 0; j < kLoads; ++j) {
@@ -201,7 +216,7 @@ struct RowTeam {
       TESSERA_UNROLL
       for (int j = 0; j < kLoads; ++j) {
         const int i = at + j * kThreads;
-        if (i < limit) load(row + i * kSize, x[j]);
+        if (i < limit) load_masked(row, i * kSize, x[j]);
       }
       uint32_t found = 0;
       TESSERA_UNROLL
@@ -214,7 +229,7 @@ struct RowTeam {
       for (; found != 0; found &= found - 1) {
         const int bit = __ffs(static_cast<int>(found)) - 1;
         const int token = (at + bit / kSize * kThreads) * kSize + bit % kSize;
-        f(row[token], token);
+        f(masked(row[token], token), token);
       }
     }
   }

@@ -273,7 +273,7 @@ __device__ int draw_from_row(Team& team, const float* row, const Remaining<kHasT
   auto& weights = team.shared.list.weights;
   const int first = chunk * kSampleChunk, count = min(kSampleChunk, vocab - first);
   for (int i = team.thread(); i < count; i += Team::kThreads) {
-    weights[i] = remaining.weight(row[first + i], first + i);
+    weights[i] = remaining.weight(team.masked(row[first + i], first + i), first + i);
   }
   __syncthreads();
   return first + team.find(weights, count, before, skipped + 1);
@@ -346,14 +346,15 @@ __device__ int truncate_and_draw(Team& team, const float* row, const RowSettings
 //           to 256 the rest happens in a list of candidates. Otherwise cuts are found by bins, 32
 //           in a pass, and sums of chunks lead to the token. Biases and penalties edit the tokens
 //           concerned in place, before the first pass; the old values are put back at the end.
+//           Masks are applied to logits as they are read, in kernels of their own.
 // Output    The token, and its count in the row's list.
 // Cost      4 bytes per logit: 32.8 MB for 64 rows of 128,256. Passes after the first find most
 //           logits in the L2 cache. docs/kernels/sampling.md
 // Needs     vocab up to 2^20; num_parts 1 but on sm_90.
-template <class Arch, bool kIsVectorized>
+template <class Arch, bool kIsVectorized, bool kHasMasks>
 __global__ void __launch_bounds__(team_tile(Arch{}).num_threads, 1)
     sample_kernel(const __grid_constant__ SampleParams p) {
-  using Team = RowTeam<Arch, kIsVectorized>;
+  using Team = RowTeam<Arch, kIsVectorized, kHasMasks>;
   extern __shared__ __align__(16) unsigned char memory[];
   Team team(*reinterpret_cast<typename Team::Shared*>(memory), p.vocab, p.num_parts);
   const int64_t row = static_cast<int64_t>(blockIdx.x) / p.num_parts;
@@ -362,6 +363,11 @@ __global__ void __launch_bounds__(team_tile(Arch{}).num_threads, 1)
 
   const RowSettings settings{p, row};
   const float* logits = p.logits + row * p.logits_stride;
+  if (kHasMasks) {
+    const int index = p.mask_rows[row];
+    const bool has_mask = index >= 0 && index < p.num_masks;
+    team.mask = has_mask ? p.masks + index * p.masks_stride : nullptr;
+  }
   const bool is_broken = RowEdits(p, row).apply(team);
   const RowTop top = find_top(team, logits, is_broken);
   int token = sampling::token_of(top.best);
@@ -422,18 +428,25 @@ void launch_sample(const SampleArgs& args, const Context& ctx) {
       .repetition = data_of<const float>(args.repetition),
       .presence = data_of<const float>(args.presence),
       .frequency = data_of<const float>(args.frequency),
+      .masks = data_of<const uint32_t>(args.masks),
+      .mask_rows = data_of<const int32_t>(args.mask_rows),
       .saved_biased = static_cast<float*>(scratch.data()),
       .saved_seen = static_cast<float*>(scratch.data()) + num_biases,
       .logits_stride = args.logits.stride(0),
       .seen_tokens_stride = args.slots ? args.seen_tokens->stride(0) : 0,
       .seen_counts_stride = args.slots ? args.seen_counts->stride(0) : 0,
+      .masks_stride = args.masks ? args.masks->stride(0) : 0,
       .num_biases = static_cast<int>(num_biases),
       .num_slots = args.slots ? static_cast<int>(args.num_seen->num_elements()) : 0,
+      .num_masks = args.masks ? static_cast<int>(args.masks->size(0)) : 0,
       .capacity = static_cast<int>(capacity),
       .vocab = static_cast<int>(args.logits.size(1)),
       .num_parts = num_parts};
   with_constant<true, false>(is_row_vectorized(args.logits), [&](auto is_vectorized) {
-    launch(&sample_kernel<Arch, is_vectorized()>, team_shape<Arch>(args.logits, num_parts), p, ctx);
+    with_constant<true, false>(args.masks.has_value(), [&](auto has_masks) {
+      launch(&sample_kernel<Arch, is_vectorized(), has_masks()>,
+             team_shape<Arch>(args.logits, num_parts), p, ctx);
+    });
   });
 }
 

@@ -252,6 +252,25 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool keep_special) c
   return text;
 }
 
+std::string Tokenizer::token_bytes(int32_t id, bool is_first) const {
+  const CharacterStrip& strip = impl_->decoder.strip();
+  if (strip.num_left > 1 || strip.num_right > 0) {
+    fail(concat("tokenizer: its decoder strips ", strip.num_left, " characters at the start and ",
+                strip.num_right,
+                " at the end of a text, so that tokens have no bytes of their own"));
+  }
+  if (!impl_->vocabulary.has(id) || impl_->vocabulary.is_special(id)) return {};
+  std::string bytes = impl_->bytes[static_cast<size_t>(id)];
+  if (!is_first) return bytes;
+  if (impl_->decoder.has_own_first()) {
+    MatchBudget budget(impl_->vocabulary.text(id).size());
+    bytes = impl_->decoder.bytes_of(impl_->vocabulary.text(id), true,
+                                    impl_->vocabulary.is_added(id), budget);
+  }
+  const bool is_stripped = strip.num_left > 0 && bytes.starts_with(strip.character);
+  return is_stripped ? bytes.substr(strip.character.size()) : bytes;
+}
+
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool keep_special)
     : tokenizer_(&tokenizer),
       keep_special_(keep_special),

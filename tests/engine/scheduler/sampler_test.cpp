@@ -52,7 +52,8 @@ struct Steps {
     const TensorView view = TensorView::contiguous(
         logits.data(), DType::f32, {std::ssize(logits) / kVocab, kVocab}, cpu_device());
     device.begin(sampling, num_draws, {});
-    device.draw(view, num_draws, sampling.has_edits(), {});
+    device.draw(view, num_draws,
+                {.has_edits = sampling.has_edits(), .has_masks = sampling.has_masks()}, {});
     device.finish(sampling, view, {});
     const std::span<RowResult> results = sampler.read(rows, device.wait());
     device.release();
