@@ -3,6 +3,7 @@
 #
 #   make PRESET=asan test        another preset of CMakePresets.json
 #   make run PROMPT="The city of" ARGS="--temperature 0"
+#   make serve ARGS="--port 8080"
 #   make bench ARGS="--shapes norm --json out.json"
 
 # `make run` builds only what this machine can use: the kernels of its GPU, or the CPU side alone.
@@ -17,11 +18,13 @@ FAMILY ?= elementwise
 export PROMPT ?= The history of mathematics
 export CUDACXX := $(NVCC)
 BUILD = build/$(PRESET)
+PACKAGES = build
 
-.PHONY: help run test bench gpu-suite format clean setup configure
+.PHONY: help run serve test bench gpu-suite format clean setup configure
 
 help:
 	@echo "make run        build, then continue PROMPT with the bundled model"
+	@echo "make serve      build, then serve the bundled model: an OpenAI API and a web page"
 	@echo "make test       checks, build and every test this machine can run"
 	@echo "make bench      time the rows of a family: FAMILY=elementwise ARGS=..."
 	@echo "make gpu-suite  GPU tests, sanitizers, benches and comparisons; writes JSON"
@@ -29,18 +32,27 @@ help:
 	@echo "make clean      remove build/"
 
 setup:
-	@sh tools/setup.sh build
+	@sh tools/setup.sh $(PACKAGES)
 
 configure: setup
 	@mkdir -p $(BUILD)
 	@cmake --preset $(PRESET) $(DEFINES) > $(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 
-run: PRESET := $(RUN_PRESET)
-run: DEFINES := $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES)))
+# The server takes long to compile, so make run leaves it out and make serve adds it.
+run: PACKAGES := run
+run: SERVER := OFF
+serve: SERVER := ON
+run serve: PRESET := $(RUN_PRESET)
+run serve: DEFINES = $(if $(filter run,$(RUN_PRESET)),-D TESSERA_SERVER=$(SERVER) \
+                     $(if $(GPU),$(GPU_DEFINES)))
 run: configure
 	@cmake --build --preset $(PRESET) --target tessera
 	@printf '%s' "$$PROMPT"
 	@$(BUILD)/apps/tessera run --prompt "$$PROMPT" $(ARGS)
+
+serve: configure
+	@cmake --build --preset $(PRESET) --target tessera
+	@$(BUILD)/apps/tessera serve $(ARGS)
 
 test:
 	@sh tools/setup.sh test

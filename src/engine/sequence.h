@@ -68,6 +68,7 @@ struct ActiveRequest {
   std::vector<float> prompt_logprobs;                // so far; kept when it is preempted
   int64_t num_cached_tokens = 0;
   bool was_started = false;
+  Clock::time_point start_time = {};  // when its first tokens were planned
   bool has_reported_prompt = false;
   bool is_cancelled = false;
 
