@@ -38,13 +38,11 @@ configure: setup
 	@mkdir -p $(BUILD)
 	@cmake --preset $(PRESET) $(DEFINES) > $(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 
-# The server takes long to compile, so make run leaves it out and make serve adds it.
+# The server takes long to compile, so the preset `run` leaves it out, and make serve adds it.
 run: PACKAGES := run
-run: SERVER := OFF
-serve: SERVER := ON
+serve: SERVER_DEFINES := -D TESSERA_SERVER=ON
 run serve: PRESET := $(RUN_PRESET)
-run serve: DEFINES = $(if $(filter run,$(RUN_PRESET)),-D TESSERA_SERVER=$(SERVER) \
-                     $(if $(GPU),$(GPU_DEFINES)))
+run serve: DEFINES = $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES))) $(SERVER_DEFINES)
 run: configure
 	@cmake --build --preset $(PRESET) --target tessera
 	@printf '%s' "$$PROMPT"

@@ -161,7 +161,11 @@ class Server {
 
   void set_ready(const server::ServedModel& model) {
     service_->set_ready(model);
-    write_out(concat("serving ", name_, " on ", address(), "\n"));
+    try {
+      write_out(concat("serving ", name_, " on ", address(), "\n"));
+    } catch (const OutputClosed&) {
+      // Nobody reads the address, and the server serves all the same.
+    }
   }
 
   std::string address() const {

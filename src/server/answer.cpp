@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 
+#include "core/utf8.h"
 #include "server/json_fields.h"
 
 namespace tessera::server {
@@ -17,8 +18,11 @@ std::string json_string(std::string_view text) {
 }
 
 // JSON has no infinity; the log-probability of an impossible token is very low.
-std::string logprob_text(double value) {
-  return Json(std::clamp(value, -9999.0, 0.0)).dump();
+std::string logprob_text(double value) { return Json(std::clamp(value, -9999.0, 0.0)).dump(); }
+
+size_t num_characters(std::string_view text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char byte) { return !unicode::is_continuation(byte); }));
 }
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -33,8 +37,7 @@ std::string_view finish_name(FinishReason reason) {
   }
 }
 
-Answer::Answer(const ServedModel& model, GenerationRequest request, std::string id,
-               int64_t created)
+Answer::Answer(const ServedModel& model, GenerationRequest request, std::string id, int64_t created)
     : model_(model),
       request_(std::move(request)),
       id_(std::move(id)),
@@ -85,7 +88,7 @@ std::string Answer::completion_logprobs(size_t prompt, const std::vector<OutputT
     values += std::string(comma) + value;
     tops += std::string(comma) + top;
     offsets += std::string(comma) + std::to_string(offset);
-    offset += model_.tokenizer->decode(std::span(&token, 1)).size();
+    offset += num_characters(model_.tokenizer->decode(std::span(&token, 1)));
   };
   if (with_prompt) {  // its first token was predicted from nothing
     const std::vector<int32_t>& ids = request_.prompts[prompt].prompt;
@@ -198,23 +201,24 @@ std::string Answer::body() {
     }
     for (int32_t place = 0; place < request_.num_choices; ++place) {
       Choice& choice = choice_at(prompt, order[static_cast<size_t>(place)]);
-      const size_t index = prompt * static_cast<size_t>(request_.num_choices) +
-                           static_cast<size_t>(place);
+      const size_t index =
+          prompt * static_cast<size_t>(request_.num_choices) + static_cast<size_t>(place);
       std::string logprobs = "null";
       std::string payload;
       if (request_.api == Api::chat) {
         if (request_.wants_logprobs) logprobs = chat_logprobs(choice.tokens);
-        payload = "\"message\":{\"role\":\"assistant\",\"content\":" + json_string(choice.text) + "}";
+        payload =
+            "\"message\":{\"role\":\"assistant\",\"content\":" + json_string(choice.text) + "}";
       } else {
         if (request_.wants_logprobs) {
-          logprobs = completion_logprobs(prompt, choice.tokens, request_.wants_echo,
-                                         choice.text_offset);
+          logprobs =
+              completion_logprobs(prompt, choice.tokens, request_.wants_echo, choice.text_offset);
         }
         payload = "\"text\":" + json_string(request_.echoes[prompt] + choice.text);
       }
       list += (list.empty() ? "{" : ",{") + ("\"index\":" + std::to_string(index)) + "," + payload +
-              ",\"logprobs\":" + logprobs + ",\"finish_reason\":" +
-              json_string(finish_name(choice.finish)) + "}";
+              ",\"logprobs\":" + logprobs +
+              ",\"finish_reason\":" + json_string(finish_name(choice.finish)) + "}";
     }
   }
   return head_ + ",\"choices\":[" + list + "],\"usage\":" + usage() + "}";

@@ -42,7 +42,7 @@ class Answer {
     FinishReason finish = FinishReason::none;
     int64_t num_tokens = 0;
     double total_logprob = 0;
-    size_t text_offset = 0;  // of the next token, within the text
+    size_t text_offset = 0;  // of the next token, in characters
     bool has_echoed = false;
   };
 
@@ -63,8 +63,8 @@ class Answer {
   std::string id_;
   std::string head_;  // {"id": ..., "model": ... without the closing brace
   int32_t num_sampled_;
-  std::vector<Choice> choices_;                       // [prompts, sampled]
-  std::vector<std::vector<float>> prompt_logprobs_;   // [prompts]
+  std::vector<Choice> choices_;                      // [prompts, sampled]
+  std::vector<std::vector<float>> prompt_logprobs_;  // [prompts]
   size_t num_unfinished_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;

@@ -77,10 +77,7 @@ class HttpConnection final : public Connection,
  public:
   HttpConnection(asio::io_context& io, std::unique_ptr<Transport> transport, std::string peer,
                  const ConnectionSettings& settings)
-      : settings_(settings),
-        transport_(std::move(transport)),
-        peer_(std::move(peer)),
-        timer_(io) {
+      : settings_(settings), transport_(std::move(transport)), peer_(std::move(peer)), timer_(io) {
     reset_parser();
   }
 
@@ -148,8 +145,8 @@ class HttpConnection final : public Connection,
   }
 
   void limit_time(double seconds) {
-    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(seconds));
+    deadline_ = Clock::now() +
+                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     if (deadline_ < timer_.expiry()) watch_time();
   }
 

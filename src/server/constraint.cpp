@@ -18,8 +18,8 @@ void read_constraint(Fields& fields, Request&) {
     const bool is_text = format->is_object() && format->value("type", Json()) == "text";
     if (!is_text) refuse("response_format");
   }
-  for (const char* field : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                            "structured_outputs"}) {
+  for (const char* field :
+       {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
     if (fields.find(field) != nullptr) refuse(field);
   }
   const Json* choice = fields.find("tool_choice");

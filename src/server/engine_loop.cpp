@@ -111,8 +111,8 @@ void EngineLoop::serve(Engine& engine) {
     keep_metrics(engine, has_error || !engine.has_work());
     if (!is_dead && metrics().is_dead) {
       is_dead = true;
-      const auto failed = std::ranges::find_if(
-          news, [](const Delivery& one) { return !one.output.error.empty(); });
+      const auto failed =
+          std::ranges::find_if(news, [](const Delivery& one) { return !one.output.error.empty(); });
       events_.died(failed == news.end() ? std::string("a step failed") : failed->output.error);
     }
     deliver(std::move(news));

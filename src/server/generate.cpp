@@ -47,16 +47,18 @@ void Service::post_chat(const std::shared_ptr<Exchange>& exchange) {
 void Service::check_room(size_t num_prompts, std::optional<size_t> key) const {
   const int64_t most = options_.max_requests;
   if (std::ssize(jobs_) + static_cast<int64_t>(num_prompts) > most) {
-    throw ApiError(429, concat("the server has ", jobs_.size(), " requests, and takes ", most,
-                               " at once; try again"),
+    throw ApiError(429,
+                   concat("the server has ", jobs_.size(), " requests, and takes ", most,
+                          " at once; try again"),
                    {}, "overloaded");
   }
   if (!key || options_.keys[*key].max_requests == 0) return;
   const auto found = requests_of_key_.find(*key);
   const int64_t num_now = found == requests_of_key_.end() ? 0 : found->second;
   if (num_now >= options_.keys[*key].max_requests) {
-    throw ApiError(429, concat("this API key has ", num_now,
-                               " requests in progress, the most it may have; try again"),
+    throw ApiError(429,
+                   concat("this API key has ", num_now,
+                          " requests in progress, the most it may have; try again"),
                    {}, "rate_limit_exceeded");
   }
 }
@@ -98,8 +100,9 @@ void Service::admit(GenerationRequest request, const std::shared_ptr<Exchange>& 
   if (!exchange->is_open()) return;
   const size_t num_prompts = request.prompts.size();
   if (static_cast<int64_t>(num_prompts) > options_.max_requests) {
-    throw ApiError(400, concat("prompt has ", num_prompts, " prompts; this server takes ",
-                               options_.max_requests, " at once"),
+    throw ApiError(400,
+                   concat("prompt has ", num_prompts, " prompts; this server takes ",
+                          options_.max_requests, " at once"),
                    "prompt");
   }
   const auto key = find_key(options_.keys, exchange->request().authorization);

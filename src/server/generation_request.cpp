@@ -19,9 +19,9 @@ using Name = std::pair<std::string_view, std::string_view>;
 
 // What a client calls the engine's fields; fields of options go by their flags.
 constexpr std::array kNames = {
-    Name{"max_new_tokens", "max_tokens"}, Name{"min_new_tokens", "min_tokens"},
+    Name{"max_new_tokens", "max_tokens"},  Name{"min_new_tokens", "min_tokens"},
     Name{"stop_tokens", "stop_token_ids"}, Name{"num_outputs", "n"},
-    Name{"kv_bytes", "--kv-bytes"},       Name{"max_context", "--context"},
+    Name{"kv_bytes", "--kv-bytes"},        Name{"max_context", "--context"},
 };
 
 std::string client_name(std::string_view field, Api api) {
@@ -144,7 +144,8 @@ void check_length(const std::vector<int32_t>& prompt, const ServedModel& model, 
 
 std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const ServedModel& model) {
   const Json* given = fields.find("prompt");
-  if (given == nullptr) throw ApiError(400, "prompt is missing; give a text or token ids", "prompt");
+  if (given == nullptr)
+    throw ApiError(400, "prompt is missing; give a text or token ids", "prompt");
   const int64_t vocab = model.capacity.vocab;
   if (given->is_string()) return {encode_prompt(model, given->get<std::string>(), "prompt")};
   if (!given->is_array()) {
@@ -153,7 +154,8 @@ std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const ServedModel
   if (given->empty()) throw ApiError(400, "prompt is empty; give a text or token ids", "prompt");
   if (given->front().is_number()) return {read_token_ids("prompt", *given, vocab)};
   if (std::ssize(*given) > kMaxPrompts) {
-    throw ApiError(400, concat("prompt has ", given->size(), " prompts; give at most ", kMaxPrompts),
+    throw ApiError(400,
+                   concat("prompt has ", given->size(), " prompts; give at most ", kMaxPrompts),
                    "prompt");
   }
   std::vector<std::vector<int32_t>> all;
@@ -179,6 +181,9 @@ void read_counts(Fields& fields, GenerationRequest& made, Request& request) {
   }
   if (made.num_choices < 1) refuse_value("n", made.num_choices, "1 to 64");
   if (request.num_outputs == made.num_choices) return;
+  if (request.num_outputs > engine::kMaxOutputs) {
+    refuse_value("best_of", request.num_outputs, concat("at most ", engine::kMaxOutputs));
+  }
   if (made.is_streamed) throw ApiError(400, "best_of cannot be streamed", "best_of");
   request.num_logprobs = std::max(request.num_logprobs, 0);
 }
@@ -195,7 +200,7 @@ void read_streaming(Fields& fields, GenerationRequest& made) {
   made.wants_usage = inner.flag("include_usage", false);
 }
 
-// The token of a message that is not text alone.
+// The text of a message, which may come in parts.
 std::string read_content(const Json& content, const std::string& field) {
   if (content.is_string()) return content.get<std::string>();
   if (content.is_null()) return {};
@@ -225,9 +230,10 @@ std::vector<int32_t> encode_prompt(const ServedModel& model, const std::string& 
 void check_model(Fields& fields, const ServedModel& model) {
   const std::optional<std::string> name = fields.text("model");
   if (!name || *name == model.name) return;
-  throw ApiError(404, concat("there is no model ", in_quotes(*name), "; this server has ",
-                             in_quotes(model.name)),
-                 "model", "model_not_found");
+  throw ApiError(
+      404,
+      concat("there is no model ", in_quotes(*name), "; this server has ", in_quotes(model.name)),
+      "model", "model_not_found");
 }
 
 std::vector<ChatMessage> read_messages(Fields& fields) {
@@ -279,7 +285,8 @@ GenerationRequest read_generation(Api api, std::string_view body, const ServedMo
   } else {
     prompts = read_prompts(fields, model);
     made.wants_echo = fields.flag("echo", false);
-    if (const std::optional<std::string> suffix = fields.text("suffix"); suffix && !suffix->empty()) {
+    if (const std::optional<std::string> suffix = fields.text("suffix");
+        suffix && !suffix->empty()) {
       throw ApiError(400, "suffix is not supported by this server; leave it out", "suffix");
     }
   }

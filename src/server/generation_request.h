@@ -21,7 +21,7 @@ struct ServedModel {
   const Tokenizer* tokenizer = nullptr;
   const PromptMaker* prompts = nullptr;
   engine::Capacity capacity = {};
-  int64_t created = 0;  // seconds since 1970
+  int64_t created = 0;           // seconds since 1970
   std::string description = {};  // "bf16, on cpu"
 };
 
@@ -29,11 +29,11 @@ enum class Api : uint8_t { chat, completions };
 
 struct GenerationRequest {
   Api api = Api::completions;
-  std::vector<Request> prompts = {};        // one for each prompt
-  std::vector<std::string> echoes = {};     // by prompt; what stands before the generated text
-  int32_t num_choices = 1;                  // returned for each prompt
+  std::vector<Request> prompts = {};     // one for each prompt
+  std::vector<std::string> echoes = {};  // by prompt; what stands before the generated text
+  int32_t num_choices = 1;               // returned for each prompt
   bool is_streamed = false;
-  bool wants_usage = false;   // at the end of a stream
+  bool wants_usage = false;  // at the end of a stream
   bool wants_echo = false;
   bool wants_logprobs = false;
   std::vector<std::string> ignored = {};  // fields that mean nothing to this server

@@ -59,14 +59,14 @@ struct HttpLimits {
   int64_t headers = 256;
   int64_t connections = 4096;
   int64_t stream_bytes = int64_t{1} << 20;  // written and not yet read by the client
-  double request_seconds = 30;  // for all of a request to arrive, from its first byte
-  double idle_seconds = 75;     // for the next request on a connection to begin
-  double write_seconds = 30;    // without any progress of a write
+  double request_seconds = 30;              // for all of a request to arrive, from its first byte
+  double idle_seconds = 75;                 // for the next request on a connection to begin
+  double write_seconds = 30;                // without any progress of a write
 };
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;  // 0: any free one
+  int port = 8000;            // 0: any free one
   std::string tls_cert = {};  // PEM files; empty: no TLS
   std::string tls_key = {};
   HttpLimits limits = {};
@@ -83,7 +83,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const;
-  void run();  // until stop()
+  void run();  // until stop(); goes on if a task throws
   int64_t num_connections() const;
   // The following may be called from any thread.
   void post(std::function<void()> task);  // runs it on the I/O thread

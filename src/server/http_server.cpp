@@ -182,7 +182,14 @@ int64_t HttpServer::num_connections() const { return std::ssize(impl_->connectio
 void HttpServer::run() {
   const auto work = asio::make_work_guard(impl_->io);
   impl_->accept();
-  impl_->io.run();
+  while (true) {
+    try {
+      impl_->io.run();
+      return;
+    } catch (const std::exception&) {
+      // Memory ran out in one connection's handler; the others go on.
+    }
+  }
 }
 
 void HttpServer::post(std::function<void()> task) { asio::post(impl_->io, std::move(task)); }

@@ -35,17 +35,16 @@ void Service::get_page(const std::shared_ptr<Exchange>& exchange) {
   for (size_t at = page.find(kPlace); at != std::string::npos; at = page.find(kPlace, at)) {
     page.replace(at, kPlace.size(), nonce);
   }
-  respond(exchange,
-          {.type = "text/html; charset=utf-8",
-           .body = std::move(page),
-           .headers = {{"Content-Security-Policy",
-                        concat("default-src 'none'; script-src 'nonce-", nonce,
-                               "'; style-src 'nonce-", nonce,
-                               "'; connect-src 'self'; img-src data:; base-uri 'none'; "
-                               "form-action 'none'; frame-ancestors 'none'")},
-                       {"X-Content-Type-Options", "nosniff"},
-                       {"Referrer-Policy", "no-referrer"},
-                       {"Cache-Control", "no-cache"}}});
+  respond(exchange, {.type = "text/html; charset=utf-8",
+                     .body = std::move(page),
+                     .headers = {{"Content-Security-Policy",
+                                  concat("default-src 'none'; script-src 'nonce-", nonce,
+                                         "'; style-src 'nonce-", nonce,
+                                         "'; connect-src 'self'; img-src data:; base-uri 'none'; "
+                                         "form-action 'none'; frame-ancestors 'none'")},
+                                 {"X-Content-Type-Options", "nosniff"},
+                                 {"Referrer-Policy", "no-referrer"},
+                                 {"Cache-Control", "no-cache"}}});
 }
 
 void Service::get_health(const std::shared_ptr<Exchange>& exchange) {
@@ -58,8 +57,8 @@ void Service::get_health(const std::shared_ptr<Exchange>& exchange) {
   }
   if (state_ == State::loading) {
     const int64_t total = total_bytes_;
-    const double share = total == 0 ? 0.0
-                                    : static_cast<double>(done_bytes_) / static_cast<double>(total);
+    const double share =
+        total == 0 ? 0.0 : static_cast<double>(done_bytes_) / static_cast<double>(total);
     body["progress"] = std::clamp(share, 0.0, 1.0);
   }
   HttpResponse response{.status = state_ == State::ready ? 200 : 503, .body = body.dump()};
@@ -106,8 +105,9 @@ void Service::get_model(const std::shared_ptr<Exchange>& exchange) {
   const std::string_view path = exchange->request().path;
   const std::string_view name = path.substr(std::string_view("/v1/models/").size());
   if (name != model_->name) {
-    throw ApiError(404, concat("there is no model ", in_quotes(name), "; this server has ",
-                               in_quotes(model_->name)),
+    throw ApiError(404,
+                   concat("there is no model ", in_quotes(name), "; this server has ",
+                          in_quotes(model_->name)),
                    "model", "model_not_found");
   }
   respond(exchange, {.body = model_json()});

@@ -26,7 +26,8 @@ Json parse_body(std::string_view text);
 std::string shown_value(const Json& value);
 
 // "temperature is "hot"; give a number", with the field as the error's param.
-[[noreturn]] void refuse_value(const std::string& field, const Json& value, std::string_view wanted);
+[[noreturn]] void refuse_value(const std::string& field, const Json& value,
+                               std::string_view wanted);
 
 // Reads an object field by field. A field that is null counts as absent; one of a wrong type is
 // refused. Remembers what was asked for, so that it knows what nobody reads.
@@ -39,9 +40,7 @@ class Fields {
   double number(const char* name, double otherwise);
   std::optional<double> number(const char* name);
   std::optional<int64_t> integer(const char* name);
-  int64_t integer(const char* name, int64_t otherwise) {
-    return integer(name).value_or(otherwise);
-  }
+  int64_t integer(const char* name, int64_t otherwise) { return integer(name).value_or(otherwise); }
   std::optional<std::string> text(const char* name);
   // A string, or a list of strings.
   std::vector<std::string> texts(const char* name);

@@ -9,18 +9,17 @@
 namespace tessera::server {
 namespace {
 
-constexpr std::array kTokenSeconds = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04,
-                                      0.05,  0.075,  0.1,   0.15, 0.2,   0.3,  0.4,   0.5,  0.75,
-                                      1.0,   2.5,    5.0,   7.5,  10.0};
-constexpr std::array kFirstSeconds = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,
-                                      0.1,   0.25,   0.5,   0.75, 1.0,  2.5,  5.0,  7.5,
-                                      10.0,  20.0,   40.0,  80.0, 160.0};
-constexpr std::array kRequestSeconds = {0.01, 0.025, 0.05, 0.1, 0.3,  0.5,  0.8,  1.0,   1.5,  2.0,
-                                        2.5,  5.0,   10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 240.0,
-                                        480.0, 960.0};
-constexpr std::array kTokens = {1.0,    2.0,    5.0,    10.0,    20.0,    50.0,    100.0,
-                                200.0,  500.0,  1000.0, 2000.0,  5000.0,  10000.0, 20000.0,
-                                50000.0, 100000.0};
+constexpr std::array kTokenSeconds = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03,
+                                      0.04,  0.05,   0.075, 0.1,  0.15,  0.2,  0.3,   0.4,
+                                      0.5,   0.75,   1.0,   2.5,  5.0,   7.5,  10.0};
+constexpr std::array kFirstSeconds = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06,
+                                      0.08,  0.1,    0.25,  0.5,  0.75, 1.0,  2.5,
+                                      5.0,   7.5,    10.0,  20.0, 40.0, 80.0, 160.0};
+constexpr std::array kRequestSeconds = {0.01, 0.025, 0.05, 0.1,   0.3,   0.5,   0.8,
+                                        1.0,  1.5,   2.0,  2.5,   5.0,   10.0,  15.0,
+                                        20.0, 30.0,  60.0, 120.0, 240.0, 480.0, 960.0};
+constexpr std::array kTokens = {1.0,   2.0,    5.0,    10.0,   20.0,    50.0,    100.0,   200.0,
+                                500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0};
 
 std::string number(double value) {
   std::array<char, 32> text{};
@@ -47,8 +46,8 @@ class Page {
   explicit Page(std::string_view model) : labels_("model_name=\"" + escaped(model) + "\"") {}
 
   void head(std::string_view name, std::string_view type, std::string_view help) {
-    text_ += "# HELP tessera:" + std::string(name) + " " + std::string(help) + "\n# TYPE tessera:" +
-             std::string(name) + " " + std::string(type) + "\n";
+    text_ += "# HELP tessera:" + std::string(name) + " " + std::string(help) +
+             "\n# TYPE tessera:" + std::string(name) + " " + std::string(type) + "\n";
   }
   void line(std::string_view name, double value, std::string_view more = {}) {
     text_ += "tessera:" + std::string(name) + "{" + labels_ + std::string(more) + "} " +

@@ -24,12 +24,12 @@
 namespace tessera::server {
 
 struct ServiceOptions {
-  int64_t max_requests = 320;  // admitted at once, running and waiting; more are answered 429
+  int64_t max_requests = 320;     // admitted at once, running and waiting; more are answered 429
   std::vector<ApiKey> keys = {};  // empty: anybody may ask
   std::vector<std::string> cors_origins = {};
   bool logs_prompts = false;
   std::function<void(const std::string& line)> log = {};  // JSON, without a newline
-  bool logs_success = true;  // also requests that went well
+  bool logs_success = true;                               // also requests that went well
 };
 
 // What the service needs from what is around it.
@@ -77,9 +77,9 @@ class Service {
     std::optional<size_t> key = {};
     std::string route = {};
     Clock::time_point arrival = {};
-    size_t num_tickets = 0;          // unfinished
-    bool is_streaming = false;       // the head was sent
-    bool is_over = false;            // answered, or the client is gone
+    size_t num_tickets = 0;     // unfinished
+    bool is_streaming = false;  // the head was sent
+    bool is_over = false;       // answered, or the client is gone
     Clock::time_point first_token = {};
     std::map<int64_t, Clock::time_point> last_tokens = {};  // by sequence
     RequestTimes times = {};

@@ -63,8 +63,8 @@ Tls::Tls(const std::string& cert_file, const std::string& key_file)
   error_code error;
   context.use_certificate_chain_file(cert_file, error);
   if (error) {
-    fail(concat("--tls-cert: ", in_quotes(cert_file), " is no certificate in PEM: ",
-                error.message()));
+    fail(concat("--tls-cert: ", in_quotes(cert_file),
+                " is no certificate in PEM: ", error.message()));
   }
   context.use_private_key_file(key_file, asio::ssl::context::pem, error);
   if (error) {

@@ -21,7 +21,8 @@ TEST(ApiKeys, AreReadLineByLineWithTheirLimits) {
 }
 
 TEST(ApiKeys, AreRefusedWithoutBeingShown) {
-  for (const char* text : {"", "# none\n", "secret many\n", "secret 0\n", "secret -1", "secret 1 2"}) {
+  for (const char* text :
+       {"", "# none\n", "secret many\n", "secret 0\n", "secret -1", "secret 1 2"}) {
     const std::string message = testing::message_of([&] { parse_keys(text, "keys"); });
     EXPECT_TRUE(message.starts_with("keys: ")) << message;
     EXPECT_EQ(message.find("secret"), std::string::npos) << message;

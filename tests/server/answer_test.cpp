@@ -20,7 +20,8 @@ Answer answer_to(const std::string& body) {
           1700000000};
 }
 
-SequenceOutput piece(std::string text, FinishReason finish = FinishReason::none, int32_t index = 0) {
+SequenceOutput piece(std::string text, FinishReason finish = FinishReason::none,
+                     int32_t index = 0) {
   SequenceOutput output;
   output.index = index;
   output.tokens = {{.token = 5, .logprob = -0.5f, .top = {{5, -0.5f}, {6, -1.5f}}}};
@@ -50,8 +51,8 @@ TEST(WholeAnswer, JoinsThePieces) {
 }
 
 TEST(StreamedAnswer, IsOneEventForEachPieceWithText) {
-  Answer answer = answer_to(
-      R"({"prompt": [3], "stream": true, "stream_options": {"include_usage": true}})");
+  Answer answer =
+      answer_to(R"({"prompt": [3], "stream": true, "stream_options": {"include_usage": true}})");
   EXPECT_EQ(event_of(answer.take(0, piece("one")))["choices"][0]["text"], "one");
   EXPECT_TRUE(answer.take(0, piece("")).empty());  // part of a character
   const Json last = event_of(answer.take(0, piece("two", FinishReason::length)));
@@ -68,8 +69,8 @@ TEST(Answers, ToSeveralPromptsAreNumbered) {
   Answer answer = answer_to(R"({"prompt": [[3], [4]], "n": 2})");
   for (const size_t prompt : {0, 1}) {
     for (const int32_t index : {1, 0}) {
-      answer.take(prompt, piece(std::to_string(prompt) + std::to_string(index), FinishReason::stop,
-                                index));
+      answer.take(prompt,
+                  piece(std::to_string(prompt) + std::to_string(index), FinishReason::stop, index));
     }
   }
   ASSERT_TRUE(answer.is_done());

@@ -53,7 +53,7 @@ def test_an_unknown_model_is_named_with_the_served_one(server):
     ({"prompt": [[1], [1, "x"]]}, "prompt[1][1]"),
     ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -1}, "max_tokens"),
     ({"max_tokens": 1.5}, "max_tokens"), ({"max_tokens": "many"}, "max_tokens"),
-    ({"n": 10**6}, "n"), ({"n": 0}, "n"), ({"best_of": 65}, "n"),
+    ({"n": 10**6}, "n"), ({"n": 0}, "n"), ({"best_of": 65}, "best_of"),
     ({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 2, "stream": True}, "best_of"),
     ({"logprobs": 10**6}, "logprobs"), ({"logprobs": -1}, "logprobs"),
     ({"temperature": -1}, "temperature"), ({"temperature": 100}, "temperature"),
