@@ -91,6 +91,14 @@ class HttpConnection final : public Connection,
     });
   }
 
+  void turn_away(const std::string& why) override {
+    limit_time(kLingerSeconds);
+    watch_time();
+    transport_->start([self = shared_from_this(), why](bool is_ok, size_t) {
+      is_ok ? self->refuse(503, why) : self->close();
+    });
+  }
+
   void close() override {
     if (std::exchange(is_closed_, true)) return;
     const auto self = shared_from_this();

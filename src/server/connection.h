@@ -16,6 +16,7 @@ class Connection {
  public:
   virtual ~Connection() = default;
   virtual void start() = 0;
+  virtual void turn_away(const std::string& why) = 0;  // instead of start: 503, and the end
   virtual void close() = 0;
   // After the request in progress, if there is one; at once if not.
   virtual void close_when_idle() = 0;

@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "core/text.h"
-#include "server/api_error.h"
 #include "server/connection.h"
 #include "server/http.h"
 #include "tessera/core/error.h"
@@ -29,6 +28,7 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr int64_t kTurnedAway = 256;  // connections beyond the limit that are told so
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
 class PlainTransport final : public Transport {
@@ -126,21 +126,15 @@ struct HttpServer::Impl {
     const tcp::endpoint peer = socket.remote_endpoint(error);
     if (error) return;  // it has left already
     socket.set_option(tcp::no_delay(true), error);
-    if (std::ssize(connections) >= limits.connections) {
-      const HttpResponse refusal =
-          error_response(503, concat("the server has ", limits.connections,
-                                     " connections, the most it takes; try again"));
-      const std::string text =
-          response_head(refusal, std::ssize(refusal.body), false) + refusal.body;
-      socket.non_blocking(true, error);
-      socket.write_some(asio::buffer(text), error);
-      return;
-    }
+    const int64_t num_others = std::ssize(connections);
+    if (num_others >= limits.connections + kTurnedAway) return;
     auto transport = tls ? tls->wrap(std::move(socket)) : make_plain_transport(std::move(socket));
     auto connection =
         make_connection(io, std::move(transport), peer.address().to_string(), settings);
     connections.emplace(connection.get(), connection);
-    connection->start();
+    if (num_others < limits.connections) return connection->start();
+    connection->turn_away(concat("the server has ", limits.connections,
+                                 " connections, the most it takes; try again"));
   }
 
   void wait_for_signal() {

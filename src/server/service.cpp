@@ -70,7 +70,8 @@ void Service::set_progress(int64_t done_bytes, int64_t total_bytes) {
 }
 
 const Service::Route* Service::find_route(const HttpRequest& request) const {
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  std::string_view method = request.method;
+  if (method == "HEAD") method = "GET";
   std::string allowed;
   for (const Route& route : routes()) {
     if (!matches(route.path, request.path)) continue;

@@ -17,7 +17,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "models" / "tessera-13m"
-TEMPLATE = ("{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n"
+TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n"
             "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
 
 
