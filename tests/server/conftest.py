@@ -17,8 +17,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "models" / "tessera-13m"
-TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n"
-            "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ message['role'] }}: "
+            "{{ message['content'] }}\n{% endfor %}"
+            "{% if add_generation_prompt %}assistant:{% endif %}")
 
 
 class Server:
@@ -123,7 +124,8 @@ def serving(*flags, **named):
 def start_long(server, num_tokens=1800, stream=True, **fields):
     """A connection on which a long answer is being made."""
     connection = server.connect()
-    body = {"prompt": "The", "max_tokens": num_tokens, "ignore_eos": True, "stream": stream, **fields}
+    body = {"prompt": "The", "max_tokens": num_tokens, "ignore_eos": True, "stream": stream,
+            **fields}
     connection.request("POST", "/v1/completions", json.dumps(body))
     return connection
 
@@ -181,12 +183,14 @@ def tiny_model(tmp_path_factory):
     header, blocks, offset = {}, [], 0
     for name, shape in shapes.items():
         data = (random.standard_normal(shape) * 0.1).astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [offset, offset + len(data)]}
         blocks.append(data)
         offset += len(data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blocks))
+    (folder / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(blocks))
     return folder
 
 

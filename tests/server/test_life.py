@@ -208,7 +208,8 @@ def test_a_thousand_streams_and_what_is_beyond_them(tiny_model):
 
 
 def test_overload_does_not_grow_memory(tiny_model):
-    with serving("--max-batch", "8", "--max-queue", "8", "--log", "errors", model=tiny_model) as one:
+    with serving("--max-batch", "8", "--max-queue", "8", "--log", "errors",
+                 model=tiny_model) as one:
         body = json.dumps({"prompt": "The", "max_tokens": 4})
 
         def ask(_):
