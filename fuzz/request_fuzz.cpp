@@ -1,15 +1,14 @@
 // Fuzzes the reader of request bodies: what it accepts is a request that the engine would take.
 // SPDX-License-Identifier: MIT
-#include <filesystem>
-
 #include "fuzz/fuzz.h"
-#include "server/answer.h"
+#include "server/generation_request.h"
+#include "tessera/core/error.h"
 #include "tests/server/bundled.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   static const testing::Bundled bundled(
-      {.template_source = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"});
+      "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}");
   const server::ServedModel& model = bundled.model();
   for (const server::Api api : {server::Api::completions, server::Api::chat}) {
     try {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "server/generation_request.h"
@@ -11,10 +13,12 @@ namespace tessera::testing {
 
 class Bundled {
  public:
-  explicit Bundled(ChatSettings settings = {})
+  // Without a template it is a base model.
+  explicit Bundled(std::optional<std::string> chat_template = {})
       : tokenizer_(Tokenizer::load(std::filesystem::path(TESSERA_SOURCE_DIR) /
                                    "models/tessera-13m/tokenizer.json")),
-        prompts_(tokenizer_, std::move(settings)) {
+        prompts_(tokenizer_,
+                 {.template_source = std::move(chat_template), .bos_token = {}, .eos_token = {}}) {
     model_ = {.name = "tessera-13m",
               .tokenizer = &tokenizer_,
               .prompts = &prompts_,

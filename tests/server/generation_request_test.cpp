@@ -17,7 +17,7 @@ const testing::Bundled& base() {
 
 const testing::Bundled& chatty() {
   static const testing::Bundled bundled(
-      {.template_source = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"});
+      "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}");
   return bundled;
 }
 
