@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -56,11 +57,10 @@ class Call {
       : output_(std::move(text)), deadline_(deadline) {
     result_.start_s = now;
     socket_ = socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket_ < 0) return fail_with(now, std::strerror(errno));
     const auto* place = reinterpret_cast<const sockaddr*>(&address.bytes);
-    if (connect(socket_, place, address.size) != 0 && errno != EINPROGRESS) {
-      fail_with(now, std::strerror(errno));
-    }
+    const bool is_begun =
+        socket_ >= 0 && (connect(socket_, place, address.size) == 0 || errno == EINPROGRESS);
+    if (!is_begun) fail_with(now, std::strerror(errno));
   }
   ~Call() {
     if (socket_ >= 0) close(socket_);
