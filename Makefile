@@ -5,8 +5,8 @@
 #   make run PROMPT="The city of" ARGS="--temperature 0"
 #   make bench ARGS="--shapes norm --json out.json"
 
-# `make run` builds only what this machine can use: the kernels of its GPU, or the CPU side alone.
-# Everything else builds both kernel libraries if there is an nvcc.
+# `make run` and `make serve` build only what this machine can use: the kernels of its GPU, or the
+# CPU side alone. Everything else builds both kernel libraries if there is an nvcc.
 NVCC := $(shell sh tools/find_nvcc.sh)
 GPU := $(if $(NVCC),$(shell sh tools/find_gpu.sh))
 SM90 := $(if $(filter 90,$(GPU)),ON,OFF)
@@ -17,43 +17,42 @@ FAMILY ?= elementwise
 export PROMPT ?= The history of mathematics
 export CUDACXX := $(NVCC)
 BUILD = build/$(PRESET)
+TESSERA = $(BUILD)/apps/tessera
 
-.PHONY: help run test bench gpu-suite format clean setup configure
-
+.PHONY: help run serve test bench gpu-suite format clean configure binary
 help:
 	@echo "make run        build, then continue PROMPT with the bundled model"
+	@echo "make serve      build, then serve the bundled model: an OpenAI API and a web page"
 	@echo "make test       checks, build and every test this machine can run"
 	@echo "make bench      time the rows of a family: FAMILY=elementwise ARGS=..."
 	@echo "make gpu-suite  GPU tests, sanitizers, benches and comparisons; writes JSON"
 	@echo "make format     rewrite the sources in the house format"
 	@echo "make clean      remove build/"
 
-setup:
-	@sh tools/setup.sh build
-
-configure: setup
+configure:
+	@sh tools/setup.sh $(or $(PACKAGES),build)
 	@mkdir -p $(BUILD)
 	@cmake --preset $(PRESET) $(DEFINES) > $(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
+binary: configure ; @cmake --build --preset $(PRESET) --target tessera
 
-run: PRESET := $(RUN_PRESET)
-run: DEFINES := $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES)))
-run: configure
-	@cmake --build --preset $(PRESET) --target tessera
+# The server takes long to compile, so the preset `run` leaves it out, and make serve adds it.
+run: PACKAGES := run
+serve: SERVER := -D TESSERA_SERVER=ON
+run serve: PRESET := $(RUN_PRESET)
+run serve: DEFINES = $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES))) $(SERVER)
+run: binary
 	@printf '%s' "$$PROMPT"
-	@$(BUILD)/apps/tessera run --prompt "$$PROMPT" $(ARGS)
+	@$(TESSERA) run --prompt "$$PROMPT" $(ARGS)
+serve: binary ; @$(TESSERA) serve $(ARGS)
+bench: binary ; @$(TESSERA) bench $(FAMILY) $(ARGS)
 
 test:
 	@sh tools/setup.sh test
 	@bash tools/test.sh $(PRESET)
-
-bench: configure
-	@cmake --build --preset $(PRESET) --target tessera
-	@$(BUILD)/apps/tessera bench $(FAMILY) $(ARGS)
 
 gpu-suite: configure
 	@cmake --build --preset $(PRESET)
 	@bash tools/gpu_suite.sh $(BUILD) $(ARGS)
 
 format: ; @sh tools/setup.sh test && bash tools/format.sh
-
 clean: ; rm -rf build

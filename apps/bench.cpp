@@ -64,6 +64,7 @@ void add_bench(CLI::App& app, int& exit_status) {
   output.toggle("--workloads", flags->is_workloads, "Print the named shapes as JSON and stop");
   output.toggle("--hash", flags->is_hash, "Time nothing; print a hash of every row's results");
   add_bench_e2e(verb.app(), exit_status);
+  add_bench_serve(verb.app(), exit_status);
   verb.on_run([flags, verb, &exit_status] {
     if (!verb.has_verb_below()) exit_status = run(*flags);
   });

@@ -169,6 +169,7 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
   // Verbs inherit the help flags that exist when they are added.
   app->set_help_all_flag("--help-all", "Shows every flag, with environment variables");
   add_run(*app, exit_status);
+  add_serve(*app, exit_status);
   add_bench(*app, exit_status);
   add_perplexity(*app, exit_status);
   add_eval(*app, exit_status);

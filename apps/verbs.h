@@ -16,7 +16,9 @@ int run_command_line(int argc, const char* const* argv);
 // Each adds its verb, which sets the exit status when it has run.
 void add_run(CLI::App& app, int& exit_status);
 void add_bench(CLI::App& app, int& exit_status);
-void add_bench_e2e(CLI::App& bench, int& exit_status);  // below bench
+void add_bench_e2e(CLI::App& bench, int& exit_status);    // below bench
+void add_bench_serve(CLI::App& bench, int& exit_status);  // below bench
+void add_serve(CLI::App& app, int& exit_status);
 void add_perplexity(CLI::App& app, int& exit_status);
 void add_eval(CLI::App& app, int& exit_status);
 void add_inspect(CLI::App& app, int& exit_status);

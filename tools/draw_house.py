@@ -31,8 +31,8 @@ OUTSIDE, ENGINE, MODEL, OPS, KERNELS, CORE = range(6)  # colours
 # Each box: name, lines of text, left edge, top edge, width, height, colour. A box uses the boxes
 # that are below it. Every folder of src/ must have a box (check_folders).
 BOXES = (
-    ("apps", ["the tessera program: run, bench,", "perplexity, eval, inspect, doctor"],
-     8, 8, 270, 68, OUTSIDE),
+    ("apps", ["the tessera program, a verb a task"], 8, 8, 270, 30, OUTSIDE),
+    ("server", ["the OpenAI API over HTTP"], 8, 46, 270, 30, OUTSIDE),
     ("python", ["on PyTorch, NumPy, CuPy and JAX tensors"], 286, 8, 322, 30, OUTSIDE),
     ("c_api", ["the C ABI over DLPack tensors"], 286, 46, 322, 30, OUTSIDE),
     ("bench", ["problems, shared by tests and", "the timing harness"], 616, 8, 276, 68, OUTSIDE),
@@ -55,7 +55,7 @@ BOXES = (
      758, 148, 134, 282, ENGINE),
     ("core", ["element types, tensors, devices, context, errors, threads"], 8, 444, 884, 44, CORE),
 )
-INLINE = {"python", "c_api", "engine", "ops", "tile", "core"}  # name and text on one line
+INLINE = {"apps", "server", "python", "c_api", "engine", "ops", "tile", "core"}  # name and text on one line
 
 # The life of a request, in order: who does what.
 STEPS = (

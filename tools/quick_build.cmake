@@ -5,8 +5,10 @@
 # SPDX-License-Identifier: MIT
 
 # The command line, benches, text and loading of models are a small share of the time of an answer.
-foreach(target tessera_apps tessera_bench tessera_text tessera_model)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+foreach(target tessera_apps tessera_bench tessera_text tessera_model tessera_server)
+  if(TARGET ${target})
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
 endforeach()
 
 set(headers
@@ -35,7 +37,7 @@ set(headers
 list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>")
 target_precompile_headers(tessera_core PRIVATE ${headers})
 foreach(target tessera_text tessera_cpu tessera_ops tessera_cache tessera_dist tessera_model
-               tessera_sampling tessera_engine tessera_bench tessera_apps)
+               tessera_sampling tessera_engine tessera_server tessera_bench tessera_apps)
   if(TARGET ${target})
     target_precompile_headers(${target} REUSE_FROM tessera_core)
   endif()

@@ -33,7 +33,8 @@ GOOGLETEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\)", r
 CTEST = re.compile(r"add_test\(\s*NAME\s+([\w.]+)")
 PYTEST = re.compile(r"^\s*def (test_\w+)\(", re.MULTILINE)
 # The ctest test that runs the Python tests of a folder.
-PYTEST_RUNS = {"tests/apps": "apps.command_line", "tests/python": "python"}
+PYTEST_RUNS = {"tests/apps": "apps.command_line", "tests/python": "python",
+               "tests/server": "server.api"}
 
 
 def existing_tests(root):

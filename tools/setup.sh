@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the packages that a build, a test run or fuzzing needs. Takes milliseconds if nothing is
-# missing. Usage: tools/setup.sh build|test|fuzz
+# missing. Usage: tools/setup.sh run|build|test|fuzz
+# `run` is `build` without what only the server needs.
 # SPDX-License-Identifier: MIT
 set -eu
 
@@ -17,6 +18,10 @@ build_packages="
   libhwy-dev
   libpcre2-dev
   libutf8proc-dev
+"
+server_packages="
+  libboost-dev
+  libssl-dev
 "
 test_packages="
   python3
@@ -38,6 +43,9 @@ optional_test_packages="
 "
 
 required=$build_packages
+if [ "${1:-build}" != run ]; then
+  required="$required $server_packages"
+fi
 optional=$optional_build_packages
 if [ "${1:-build}" = test ]; then
   required="$required $test_packages"

@@ -93,6 +93,7 @@ SequenceOutput& RequestTable::add_output(ActiveRequest& request, int32_t index) 
     request.has_reported_prompt = true;
     output.num_prompt_tokens = request.num_prompt();
     output.num_cached_tokens = request.num_cached_tokens;
+    output.start_time = request.start_time;
     output.prompt_logprobs = request.prompt_logprobs;
   }
   return output;

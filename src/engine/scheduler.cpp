@@ -206,7 +206,10 @@ void Scheduler::start(Sequence& sequence, int64_t num_cached) {
   }
   expects_equal(sequence.num_computed, num_cached, "engine: tokens of a cached prefix");
   num_cached_tokens_ += sequence.num_computed;
-  if (!active.was_started) active.num_cached_tokens = sequence.num_computed;
+  if (!active.was_started) {
+    active.num_cached_tokens = sequence.num_computed;
+    if (options_.now) active.start_time = options_.now();
+  }
   active.was_started = true;
 }
 

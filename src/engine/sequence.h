@@ -74,6 +74,7 @@ struct ActiveRequest {
   int64_t num_cached_tokens = 0;
   std::shared_ptr<grammar::TokenMasks> masks;  // of the constraint; null: none
   bool was_started = false;
+  Clock::time_point start_time = {};  // when its first tokens were planned
   bool has_reported_prompt = false;
   bool is_cancelled = false;
 

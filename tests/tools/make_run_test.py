@@ -63,6 +63,15 @@ class MakeRunTest(unittest.TestCase):
         self.assertIn("cmake --preset asan", commands)
         self.assertNotIn("TESSERA_CUDA=ON", commands)
 
+    def test_the_server_is_built_only_if_it_is_served(self):
+        self.gpu("9.0")
+        self.assertNotIn("TESSERA_SERVER", self.commands("run"))
+        self.assertIn("tools/setup.sh run", self.commands("run"))
+        commands = self.commands("serve")
+        self.assertIn("TESSERA_SERVER=ON", commands)
+        self.assertIn("TESSERA_CUDA=ON", commands)
+        self.assertIn("apps/tessera serve", commands)
+
     def test_make_test_builds_everything_wherever_there_is_an_nvcc(self):
         self.program("nvidia-smi", "#!/bin/sh\nexit 9\n")
         self.assertIn("tools/test.sh release", self.commands("test"))

@@ -72,6 +72,7 @@ struct SequenceOutput {
   FinishReason finish = FinishReason::none;
   std::string error = {};  // for FinishReason::error: one line
   // Set in the first output of sequence 0:
+  Clock::time_point start_time = {};  // when its first tokens were planned; not set if never
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;            // prompt tokens reused from the prefix cache
   std::vector<float> prompt_logprobs = {};  // [num_prompt_tokens - 1], if asked for
