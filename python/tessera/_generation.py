@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 import threading
 import weakref
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -62,6 +63,26 @@ _FLOATS = (
 # Fields of SamplingParams and of TesseraRequest.
 _COUNTS = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 _SMALL = {"top_k": "top_k", "n": "num_outputs", "beam_width": "beam_width", "priority": "priority"}
+
+
+# What messages of the engine call fields that have other names here.
+_NAMES = {
+    **{field: name for name, field in {**_COUNTS, **_SMALL}.items()},
+    "num_logprobs": "logprobs",
+    "wants_prompt_logprobs": "prompt_logprobs",
+    "timeout_s": "timeout",
+    "max_context": "context",
+}
+_FIELD = re.compile(r"\b(" + "|".join(_NAMES) + r")\b")
+
+
+def raise_renamed(status: int) -> None:
+    """Raises the error of a refused request, with the names of SamplingParams."""
+    try:
+        raise_error(status)
+    except Error as error:
+        error.args = (_FIELD.sub(lambda match: _NAMES[match[1]], str(error)),)
+        raise
 
 
 def fill_sampling(request: Request, params: SamplingParams) -> None:

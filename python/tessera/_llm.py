@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, AsyncIterator, Dict, Iterator, List, Optional, Sequence, Union, cast
 
 from ._engine_types import CEngineInfo, EngineOptions, EngineStats, LoadFunction
-from ._generation import POLL_SECONDS, Generation, check, is_conversation, make_requests, utf8
+from ._generation import POLL_SECONDS, Generation, check, is_conversation, make_requests
+from ._generation import raise_renamed, utf8
 from ._library import Error, lib, whole
 from ._results import Delta, Message, Prompt, Result, SamplingParams, Score
 from ._tokenizer import Tokenizer
@@ -208,12 +209,11 @@ class LLM:
                 raise Error(f"unknown settings: {wrong}; see help(tessera.SamplingParams)") from None
         requests = make_requests(prompts, params, template)
         handles = (ctypes.c_void_p * len(prompts))()
+        addresses = ctypes.addressof(requests), len(prompts), ctypes.addressof(handles)
         with self._using() as engine:
-            check(
-                lib.engine_submit(
-                    engine, ctypes.addressof(requests), len(prompts), ctypes.addressof(handles)
-                )
-            )
+            status = lib.engine_submit(engine, *addresses)
+            if status:
+                raise_renamed(status)
         return [Generation(*one) for one in zip(handles, prompts, params)]
 
     def generate(
