@@ -24,7 +24,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 {enums}
 
@@ -34,7 +34,7 @@ class Scalar(NamedTuple):
     name: str
     ctype: type
     schema: str  # its type in a PyTorch schema
-    values: dict = None  # the number of each name
+    values: Optional[dict] = None  # the number of each name
 
 
 class Operation:

@@ -51,6 +51,7 @@ from ._library import version as __version__
 from ._llm import LLM, default_model
 from ._results import Completion, Delta, Result, SamplingParams, Score, TokenLogprob, Usage
 from ._sampling import sample, token_logprobs, top_logprobs
+from ._weights import pack_weight, preferred_packing
 
 __all__ = [
     "__commit__",
@@ -93,6 +94,8 @@ __all__ = [
     "make_rope_table",
     "num_cuda_devices",
     "pack_gate_up",
+    "pack_weight",
+    "preferred_packing",
     "prune_2_4",
     "quantize",
     "reduce",

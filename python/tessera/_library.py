@@ -7,7 +7,7 @@ import operator
 import os
 from ctypes import c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ._operations import DTYPES, OPERATIONS, STATUS, CDeviceInfo, CRowInfo
 
@@ -124,6 +124,9 @@ _cdll, path = _load()
 
 class _Functions:
     """The C functions as attributes, without their prefix."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(f"the library has no function tessera_{name}")
 
 
 lib = _Functions()

@@ -35,7 +35,7 @@ def default_model() -> str:
     for place in (package / _MODEL, package.parents[1] / _MODEL):
         if (place / "config.json").exists():
             return str(place)
-    raise Error("LLM: no folder is given, and the package has no bundled model; give a model's folder")
+    raise Error("LLM: no folder is given, and there is no bundled model; give a model's folder")
 
 
 class _Progress:
@@ -72,7 +72,7 @@ class LLM:
     it in a `with` block, to free its memory early.
 
     weights: "plain" or a quantised format such as "int8". kv: how keys and values are kept:
-    "plain", "fp8", "int8", "int4". device: "auto" (the first GPU if it can run the model), "cpu",
+    "plain", "e4m3", "e5m2", "int8", "uint8", "int4", "int4_token". device: "auto" (the first GPU if it can run the model), "cpu",
     "cuda:1". dtype: "bf16", "f16" or "f32". context: most tokens of a sequence. kv_bytes: memory
     for keys and values. max_batch: sequences computed at once. speculate: "lookup" guesses tokens
     from earlier text, which changes nothing but speed. progress: whether to show how far loading
@@ -206,7 +206,8 @@ class LLM:
             except TypeError:
                 known = {field.name for field in dataclasses.fields(SamplingParams)}
                 wrong = ", ".join(sorted(set(settings) - known))
-                raise Error(f"unknown settings: {wrong}; see help(tessera.SamplingParams)") from None
+                text = f"unknown settings: {wrong}; see help(tessera.SamplingParams)"
+                raise Error(text) from None
         requests = make_requests(prompts, params, template)
         handles = (ctypes.c_void_p * len(prompts))()
         addresses = ctypes.addressof(requests), len(prompts), ctypes.addressof(handles)
@@ -268,7 +269,8 @@ class LLM:
         given = [messages] if is_conversation(messages) else list(messages)
         for one in given:
             if not is_conversation(one):
-                raise Error(f"chat: {one!r} is no conversation; want [{{'role': ..., 'content': ...}}]")
+                want = '[{"role": "user", "content": "Hello"}]'
+                raise Error(f"chat: {one!r} is no conversation; want {want}")
         template = dict(template_variables or {})
         if tools is not None:
             template["tools"] = list(tools)
@@ -331,7 +333,7 @@ class LLM:
         stats = EngineStats(ctypes.sizeof(EngineStats))
         with self._using() as engine:
             check(lib.engine_stats(engine, ctypes.addressof(stats)))
-        return {name: getattr(stats, name) for name, _ in EngineStats._fields_[1:]}
+        return {field[0]: getattr(stats, field[0]) for field in EngineStats._fields_[1:]}
 
 
 def _deltas(generation: Generation) -> Iterator[Delta]:
@@ -346,7 +348,12 @@ def _deltas(generation: Generation) -> Iterator[Delta]:
 
 async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
     ready: "asyncio.Future[None]" = loop.create_future()
-    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(descriptor, wake)
     try:
         await ready
     finally:

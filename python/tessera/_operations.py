@@ -13,7 +13,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 # TesseraStatus
 STATUS = {"ok": 0, "error": 1, "out_of_memory": 2, "internal_error": 3, "not_supported": 4}
@@ -83,7 +83,7 @@ class Scalar(NamedTuple):
     name: str
     ctype: type
     schema: str  # its type in a PyTorch schema
-    values: dict = None  # the number of each name
+    values: Optional[dict] = None  # the number of each name
 
 
 class Operation:
