@@ -84,7 +84,7 @@ class Pages:
         return {"k_scales": self.k_scales, "v_scales": self.v_scales, **codes}
 
     def append(self, k, v, slots, tail_slots=None):
-        """Writes tokens k and v [tokens, num_kv_heads, head_dim] to slots page * page_size + row."""
+        """Writes k and v [tokens, num_kv_heads, head_dim] to slots: page * page_size + row."""
         tails = {} if self.tail is None else {"k_tail": self.tail, "tail_slots": tail_slots}
         tessera.kv_append(k, v, slots, self.k, self.v, **self._forms(), **tails)
 
@@ -162,7 +162,8 @@ class SequencePages(Pages):
         return self.gather(self.seq_lens(), self.table, self.rows)
 
     def attend(self, q, **options):
-        return self.decode(q, self.seq_lens(), self.table, self.rows, longest=self.length, **options)
+        options["longest"] = self.length
+        return self.decode(q, self.seq_lens(), self.table, self.rows, **options)
 
     def select(self, indices):
         """Sequence i becomes what sequence indices[i] was."""

@@ -141,7 +141,7 @@ class Codes(torch.nn.Module):
             dense = tessera.dequantize(codes, scale, format=self.form.dtype)  # no FP8 in PyTorch
             return dense.to(dtype)
         if self.form.dtype == "int4":
-            pairs = torch.stack((codes & 15, codes >> 4), -1).reshape(self.n, self.k).to(torch.int32)
+            pairs = torch.stack((codes & 15, codes >> 4), -1).to(torch.int32)
             values = pairs if zero is not None else (pairs ^ 8) - 8
         else:
             values = codes

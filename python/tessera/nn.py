@@ -31,7 +31,8 @@ _ACTIVATIONS = {
 
 def _check_activation(activation):
     if activation not in _ACTIVATIONS:
-        raise Error(f"activation is {activation!r}; want one of {', '.join(map(str, _ACTIVATIONS))}")
+        known = ", ".join(map(str, _ACTIVATIONS))
+        raise Error(f"activation is {activation!r}; want one of {known}")
 
 
 class Linear(torch.nn.Module):
@@ -133,7 +134,8 @@ class RotaryEmbedding(torch.nn.Module):
         super().__init__()
         self.rotary_dim, self.style = rotary_dim, style
         like = torch.empty(0, device=device)
-        table = tessera.make_rope_table(max_positions, rotary_dim, theta, scaling=scaling, like=like)
+        table = tessera.make_rope_table(
+            max_positions, rotary_dim, theta, scaling=scaling, like=like)
         self.register_buffer("table", table, persistent=False)
 
     def _apply(self, fn, recurse=True):
@@ -242,7 +244,7 @@ def _interleaved(gate, up):
 
 
 class GatedMlp(torch.nn.Module):
-    """down(activation(gate(x)) * up(x)), with gate and up as one product. inter: a multiple of 8."""
+    """down(activation(gate(x)) * up(x)), gate and up as one product. inter: a multiple of 8."""
 
     def __init__(
         self, hidden, inter, *, activation="silu", weights="plain", group_size=128, device=None,

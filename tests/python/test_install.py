@@ -33,7 +33,8 @@ def wheel(tmp_path_factory):
     if subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode != 0:
         pytest.skip("setuptools here cannot build wheels: install python3-wheel")
     # A copy, because setuptools leaves its working files beside the sources.
-    shutil.copytree(ROOT / "python", folder / "tree" / "python", ignore=shutil.ignore_patterns("build"))
+    ignored = shutil.ignore_patterns("build", "*.egg-info")
+    shutil.copytree(ROOT / "python", folder / "tree" / "python", ignore=ignored)
     for name in ("include", "models"):
         (folder / "tree" / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-build-isolation"]
