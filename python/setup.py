@@ -26,6 +26,7 @@ try:
 except ImportError:  # before setuptools 70.1
     from wheel.bdist_wheel import bdist_wheel
 
+GIVEN = "TESSERA_WHEEL_LIBRARY"
 HERE = Path(__file__).resolve().parent
 MODEL = Path("models") / "tessera-13m"
 # What a source distribution needs of the checkout.
@@ -53,11 +54,11 @@ def run(command, **environment):
     try:
         subprocess.run(command, check=True, env={**os.environ, **environment})
     except FileNotFoundError:
-        sys.exit(f"{command[0]} was not found: install it, or set TESSERA_WHEEL_LIBRARY to a built library")
+        sys.exit(f"{command[0]} was not found: install it, or set {GIVEN} to a built library.")
     except subprocess.CalledProcessError as error:
         sys.exit(
             f"{command[0]} ended with status {error.returncode}. The library needs the packages "
-            "that `sh tools/setup.sh build` installs, or set TESSERA_WHEEL_LIBRARY to a built library."
+            f"that `sh tools/setup.sh build` installs, or set {GIVEN} to a built library."
         )
 
 
@@ -84,7 +85,7 @@ class BuildPackage(build_py):
             return  # the package then finds a build of the checkout
         package = Path(self.build_lib) / "tessera"
         root = find_root()
-        given = os.environ.get("TESSERA_WHEEL_LIBRARY")
+        given = os.environ.get(GIVEN)
         if given:
             library = Path(given)
         elif root is not None:
@@ -93,7 +94,7 @@ class BuildPackage(build_py):
         else:
             sys.exit(
                 "The C++ sources are neither around this folder nor in source/: build from the "
-                "checkout, or set TESSERA_WHEEL_LIBRARY to a built library."
+                f"checkout, or set {GIVEN} to a built library."
             )
         (package / "lib").mkdir(parents=True, exist_ok=True)
         shutil.copy2(library, package / "lib" / "libtessera.so")

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import statistics
 import time
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch.nn import functional
@@ -15,6 +15,8 @@ import tessera
 
 from ._library import Error
 from ._torch_weights import Codes
+
+_ACTIVATIONS = ("gelu", "silu", "relu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +39,7 @@ class BenchmarkResult:
 class KernelBenchmark:
     """Compares kernels with PyTorch. A result that is wrong is an Error, and is not timed."""
 
-    def __init__(self, device: Optional[str] = None, dtype=None, warmup: int = 3, repeats: int = 20):
+    def __init__(self, device: Optional[str] = None, dtype=None, warmup=3, repeats=20):
         has_gpu = torch.cuda.is_available() and tessera.num_cuda_devices() > 0
         self.device = device or ("cuda" if has_gpu else "cpu")
         self.dtype = dtype or (torch.float32 if self.device == "cpu" else torch.bfloat16)
@@ -81,18 +83,18 @@ class KernelBenchmark:
     ) -> BenchmarkResult:
         """Attention over a prompt, against scaled_dot_product_attention."""
         q, k, v = (self._random(batch, seq_len, num_heads, head_dim) for _ in range(3))
-        heads = [x.transpose(1, 2) for x in (q, k, v)]
+        query, key, value = (x.transpose(1, 2) for x in (q, k, v))
         return self._compare(
             "flash_attention", f"{batch}x{num_heads}x{seq_len}x{head_dim}",
             lambda: tessera.attention_prefill(q, k, v, causal=causal),
             lambda: functional.scaled_dot_product_attention(
-                *heads, is_causal=causal).transpose(1, 2),
+                query, key, value, is_causal=causal).transpose(1, 2),
         )
 
     def benchmark_fused_matmul(self, m=64, n=1024, k=1024, activation="gelu") -> BenchmarkResult:
         """A linear layer with its activation, against the two calls of PyTorch."""
         a, b, bias = self._random(m, k), self._random(n, k) / k**0.5, self._random(n)
-        function = {"gelu": functional.gelu, "silu": functional.silu, "relu": functional.relu}
+        function: Dict[str, Any] = {name: getattr(functional, name) for name in _ACTIVATIONS}
         if activation not in function:
             raise Error(f"activation is {activation!r}; want one of {', '.join(function)}")
         return self._compare(
@@ -117,7 +119,8 @@ class KernelBenchmark:
     def run_full_suite(self) -> List[BenchmarkResult]:
         """Attention, fused products and quantised ones at a few shapes; what has no kernel is left
         out and listed in `skipped`."""
-        cases = [(self.benchmark_flash_attention, {"seq_len": length}) for length in (128, 512)]
+        cases: List[Any] = [
+            (self.benchmark_flash_attention, {"seq_len": length}) for length in (128, 512)]
         cases += [(self.benchmark_fused_matmul, {"activation": a}) for a in ("gelu", "silu")]
         cases += [(self.benchmark_quantized_linear, {"bits": b, "m": m})
                   for b in (8, 4) for m in (1, 16)]

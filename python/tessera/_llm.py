@@ -71,12 +71,12 @@ class LLM:
     Methods may be called from any thread; requests of all threads run together. Close it, or use
     it in a `with` block, to free its memory early.
 
-    weights: "plain" or a quantised format such as "int8". kv: how keys and values are kept: "plain",
-    "e4m3", "e5m2", "int8", "uint8", "int4", "int4_token". device: "auto" (the first GPU if it can
-    run the model), "cpu", "cuda:1". dtype: "bf16", "f16" or "f32". context: most tokens of a
-    sequence. kv_bytes: memory for keys and values. max_batch: sequences computed at once.
-    speculate: "lookup" guesses tokens from earlier text, which changes nothing but speed. progress:
-    whether to show how far loading and `generate` have come; on a terminal if None.
+    weights: "plain" or a quantised format such as "int8". kv: how keys and values are kept,
+    "plain", "e4m3", "e5m2", "int8", "uint8", "int4", "int4_token". device: "auto" (the first
+    GPU if it can run the model), "cpu", "cuda:1". dtype: "bf16", "f16" or "f32". context: most
+    tokens of a sequence. kv_bytes: memory for keys and values. max_batch: sequences computed at
+    once. speculate: "lookup" guesses tokens from earlier text, which changes nothing but speed.
+    progress: whether to show how far loading and `generate` have come; on a terminal if None.
     """
 
     def __init__(
