@@ -12,8 +12,8 @@
 
 namespace tessera::c_api {
 
-EngineHost::EngineHost(const std::string& folder, const EngineOptions& options)
-    : process_(getpid()), engine_(Engine::load(folder, options)) {
+EngineHost::EngineHost(std::unique_ptr<Engine> engine)
+    : process_(getpid()), engine_(std::move(engine)) {
   thread_ = std::thread([this] { loop(); });
 }
 

@@ -58,8 +58,7 @@ class OutputStream {
 
 class EngineHost {
  public:
-  // Loads the model on the calling thread.
-  EngineHost(const std::string& folder, const EngineOptions& options);
+  explicit EngineHost(std::unique_ptr<Engine> engine);
   ~EngineHost();
   EngineHost(const EngineHost&) = delete;
   EngineHost& operator=(const EngineHost&) = delete;

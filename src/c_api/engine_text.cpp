@@ -12,7 +12,7 @@ using namespace tessera;
 using namespace tessera::c_api;
 
 TesseraEngine::TesseraEngine(const std::string& folder, const TesseraEngineOptions* options)
-    : host(std::make_shared<EngineHost>(folder, read_options(options, folder))),
+    : host(std::make_shared<EngineHost>(Engine::load(folder, read_options(options, folder)))),
       settings(load_chat_settings(folder)),
       prompts(host->tokenizer(), {}) {}
 
