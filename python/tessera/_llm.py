@@ -138,7 +138,14 @@ class LLM:
         check(lib.engine_info(self._handle, ctypes.addressof(info)))
         self.max_context: int = info.max_context
         self.device: str = "cpu" if info.device_index < 0 else f"cuda:{info.device_index}"
-        self.tokenizer = Tokenizer(self._using, info)
+        self._info = info
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer and chat template."""
+        # Made anew: if it were kept, the two would refer to each other, and memory would be freed
+        # late.
+        return Tokenizer(self._using, self._info)
 
     def _load(self, options: EngineOptions) -> int:
         progress = _Progress(self._progress)

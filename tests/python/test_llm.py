@@ -220,6 +220,15 @@ def test_a_closed_model_says_so():
         model.tokenizer.encode("The")
 
 
+def test_a_forgotten_model_is_freed_at_once():
+    model = LLM(device="cpu", context=64, max_batch=1)
+    model.tokenizer.encode("The")
+    model.generate("The", max_tokens=1)
+    destroy = model._destroy
+    del model
+    assert not destroy.alive
+
+
 INTERRUPTED = """
 import tessera
 with tessera.LLM(device="cpu", context=512, max_batch=2) as llm:
