@@ -11,6 +11,7 @@
 
 #include "tessera/c_engine.h"
 #include "tests/c_api/expect.h"
+#include "tests/c_api/plain_c.h"
 
 namespace tessera::testing {
 namespace {
@@ -256,6 +257,8 @@ TEST(EngineInC, RefusesWithValuesAndRemedy) {
   const int32_t far = 1 << 30;
   expect_refused(tessera_engine_decode(engine, &far, 1, 0, nullptr, 0, &count), "no token");
 }
+
+TEST(EngineInC, IsPlainC) { EXPECT_EQ(default_tokens_from_c(), 256); }
 
 TEST(EngineInC, AChildProcessIsRefused) {
   TesseraEngine* engine = shared_engine();

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -87,6 +88,21 @@ def test_runs_on_every_python_it_promises(wheel, tmp_path, minor):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     environment = dict(clean_environment(), PYTHONPATH=str(tmp_path / "site"))
     expect_answer([python, "-c", PROGRAM], tmp_path, environment)
+
+
+def test_a_source_distribution_has_the_sources(tmp_path):
+    ignored = shutil.ignore_patterns("build", "*.egg-info")
+    shutil.copytree(ROOT / "python", tmp_path / "python", ignore=ignored)
+    for name in ("CMakeLists.txt", "LICENSE", "include", "src", "models"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    command = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path / "python", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "tessera-0.1.0.tar.gz") as archive:
+        names = archive.getnames()
+    for name in ("CMakeLists.txt", "setup.py", "source/CMakeLists.txt", "source/include/tessera/c.h",
+                 "source/src/c_api/CMakeLists.txt", "source/models/tessera-13m/config.json"):
+        assert f"tessera-0.1.0/{name}" in names
 
 
 def test_says_which_python_it_needs():
