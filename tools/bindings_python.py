@@ -3,9 +3,10 @@
 
 import textwrap
 
-from bindings_c import ORIGIN, WIDTH
+from bindings_c import ENGINE_ORIGIN, ORIGIN, WIDTH
 from describe import SCALARS
-from operations import ATTENTION, ENUMS, OPS, STRUCTS
+from engine_types import ENGINE_ENUMS, ENGINE_STRUCTS
+from operations import ATTENTION, ENUMS, OPS, STRUCTS, WEIGHT_OPS
 
 MODULE = '''\
 # The C ABI as Python sees it: enums, structs, and what every operation takes.
@@ -23,7 +24,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 {enums}
 
@@ -33,7 +34,7 @@ class Scalar(NamedTuple):
     name: str
     ctype: type
     schema: str  # its type in a PyTorch schema
-    values: dict = None  # the number of each name
+    values: Optional[dict] = None  # the number of each name
 
 
 class Operation:
@@ -55,9 +56,32 @@ class Operation:
 OPERATIONS = {{
 {operations}}}
 '''
+ENGINE_MODULE = '''\
+# The structs of the engine's C ABI as Python sees them.
+# {origin}
+# SPDX-License-Identifier: MIT
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint64,
+    c_void_p,
+)
+
+LoadFunction = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+{enums}
+
+{structs}'''
 CTYPES = {"uint64_t": "c_uint64", "int64_t": "c_int64", "int32_t": "c_int32", "double": "c_double",
-          "void*": "c_void_p", "const char*": "c_char_p", "TesseraDType": "c_int",
-          "char[128]": "c_char * 128"}
+          "float": "c_float", "void*": "c_void_p", "const char*": "c_char_p",
+          "TesseraDType": "c_int", "char[128]": "c_char * 128",
+          "const int32_t*": "POINTER(c_int32)", "const float*": "POINTER(c_float)",
+          "const char* const*": "POINTER(c_char_p)", "TesseraLoadFunction": "LoadFunction"}
 
 
 def items(values, indent):
@@ -120,4 +144,10 @@ def operation(op):
 def python_module():
     return MODULE.format(origin=ORIGIN, enums="\n".join(enum_table(enum) for enum in ENUMS) + "\n",
                          structs="\n\n".join(struct_class(struct) for struct in STRUCTS),
-                         operations="".join(operation(op) for op in OPS + ATTENTION))
+                         operations="".join(operation(op) for op in OPS + ATTENTION + WEIGHT_OPS))
+
+
+def engine_module():
+    return ENGINE_MODULE.format(
+        origin=ENGINE_ORIGIN, enums="\n".join(enum_table(enum) for enum in ENGINE_ENUMS) + "\n",
+        structs="\n\n".join(struct_class(struct) for struct in ENGINE_STRUCTS))

@@ -43,7 +43,7 @@ LAYERS = {
     "engine": Layer(CORE + TEXT + GRAMMAR + ("model/*", "cache/*", "dist/communicator.h",
                                    "tessera/engine/*")),
     "server": Layer(OPS + TEXT + GRAMMAR + ("engine/*", "tessera/engine/*")),
-    "c_api": Layer(OPS + TEXT + ("engine/*", "tessera/*")),
+    "c_api": Layer(OPS + TEXT + ("engine/*", "model/config.h", "tessera/*")),
     "apps": Layer(OPS + TEXT + ("engine/*", "model/*", "server/*", "bench/*", "tessera/*",
                          "kernels/row.h")),
     "bench": Layer(OPS + ("tessera/*", "cpu/*", "tile/*", "kernels/row.h", "kernels/launch.h"),

@@ -8,6 +8,7 @@
 #include "tessera/c_attention.h"
 #include "tessera/c_ops.h"
 #include "tessera/c_types.h"
+#include "tessera/c_weights.h"
 
 /* Conventions
  *   Tensors     `const DLTensor*`, borrowed for the call. A tensor marked optional may be NULL; the
@@ -51,6 +52,11 @@ const char* tessera_cuda_version(void); /* "13.0", the runtime linked in; "" wit
  */
 TesseraStatus tessera_make_rope_table(const DLTensor* table, double theta,
                                       const TesseraRopeScaling* scaling);
+
+/* tessera/ops/gemm.h: stores in *packing the TesseraPacking of b that the best row for these
+ * arguments takes. b is in TESSERA_PACKING_ROWS. */
+TesseraStatus tessera_preferred_packing(const TesseraGemmArgs* args, int32_t* packing,
+                                        const TesseraContext* ctx);
 
 /* How to read the tensor objects of a framework. For language bindings where every call into C is
  * expensive: tessera_on_objects reads all objects of an operation and runs it in one call. */

@@ -81,6 +81,12 @@ typedef enum TesseraAttentionBounds {
   TESSERA_ATTENTION_RIGHT = 2 /* causal if right is 0 */
 } TesseraAttentionBounds;
 
+/* tessera/ops/weight.h: how the codes of a weight lie. */
+typedef enum TesseraPacking {
+  TESSERA_PACKING_ROWS = 0,
+  TESSERA_PACKING_FRAGMENTS = 1
+} TesseraPacking;
+
 /* What a call needs beside its tensors. NULL in its place means the defaults, which are zeros.
  * The caller sets struct_size = sizeof(TesseraContext), so that fields can be added at the end. */
 typedef struct TesseraContext {

@@ -5,6 +5,8 @@
 GPU work runs on the framework's current stream, and calls do not wait for it. With `out=None` the
 result is a new tensor of the first tensor's framework. A refused call raises `tessera.Error` with
 the library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
+
+`tessera.LLM(folder)` loads a whole model: `generate`, `chat`, `stream`, `score`.
 """
 
 from ._attention import attention_cascade, attention_decode, attention_merge, attention_prefill
@@ -35,6 +37,8 @@ from ._library import (
     DeviceInfo,
     Error,
     NotSupported,
+    OutOfMemory,
+    RequestError,
     Row,
     cuda_version,
     device_info,
@@ -44,15 +48,28 @@ from ._library import (
 from ._library import commit as __commit__
 from ._library import path as library_path
 from ._library import version as __version__
+from ._llm import LLM, default_model
+from ._results import Completion, Delta, Result, SamplingParams, Score, TokenLogprob, Usage
 from ._sampling import sample, token_logprobs, top_logprobs
+from ._weights import pack_weight, preferred_packing
 
 __all__ = [
     "__commit__",
     "__version__",
+    "Completion",
+    "Delta",
     "DeviceInfo",
     "Error",
+    "LLM",
     "NotSupported",
+    "OutOfMemory",
+    "RequestError",
+    "Result",
     "Row",
+    "SamplingParams",
+    "Score",
+    "TokenLogprob",
+    "Usage",
     "argmax",
     "attention_cascade",
     "attention_decode",
@@ -60,6 +77,7 @@ __all__ = [
     "attention_prefill",
     "copy",
     "cuda_version",
+    "default_model",
     "dequantize",
     "device_info",
     "embedding",
@@ -76,6 +94,8 @@ __all__ = [
     "make_rope_table",
     "num_cuda_devices",
     "pack_gate_up",
+    "pack_weight",
+    "preferred_packing",
     "prune_2_4",
     "quantize",
     "reduce",

@@ -20,7 +20,7 @@ _as_object = ctypes.py_object.from_param
 as_float = ctypes.c_float
 
 # The options of a thread that only wants to know which tensors an operation makes.
-SHAPES_ONLY = {}
+SHAPES_ONLY: dict = {}
 
 
 class _Options(threading.local):
@@ -30,7 +30,7 @@ class _Options(threading.local):
 
 
 _options = _Options()
-_contexts = {}  # stream -> context; written once each, so threads may share them
+_contexts: dict = {}  # stream -> context; written once each, so threads may share them
 
 
 def make_op(name, reads=""):
@@ -75,7 +75,8 @@ def make_struct_op(name, reads=""):
     def make(*values):
         struct = op.struct(struct_size=sizeof(op.struct))
         for (scalar, check), value in zip(checks, values):
-            setattr(struct, scalar.name, 0 if value is None else check(value))
+            is_zero = value is None and None not in (scalar.values or ())
+            setattr(struct, scalar.name, 0 if is_zero else check(value))
         return byref(struct)
 
     cached = lru_cache(maxsize=256, typed=True)(make)

@@ -16,6 +16,7 @@ _rope = make_op("rope")
 _activation = make_op("activation")
 _softmax = make_op("softmax")
 _embedding = make_op("embedding")
+_embedding_computed = make_op("embedding_computed")
 _copy = make_op("copy")
 _quantize = make_op("quantize")
 _quantize_fixed = make_op("quantize", reads="scale zero_point")
@@ -202,13 +203,19 @@ def scale(x, scale=1.0, *, softcap=None, residual=None, out=None):
     return out
 
 
-def embedding(table, ids, *, out=None):
-    """table[ids]: table [vocab, hidden], ids [tokens] of int32 or int64."""
+def embedding(table, ids, *, out=None, computed=None):
+    """table[ids]: table [vocab, hidden], ids [tokens] of int32 or int64.
+
+    computed: int32 [count], ids that the device has yet to compute: id -1 - i is computed[i].
+    """
     if out is None:
         hidden = shape_of("embedding", "table", table, least_rank=1)[-1]
         shape = (*shape_of("embedding", "ids", ids), hidden)
         out = empty("embedding", table, shape, dtype_of("embedding", "table", table))
-    _embedding((table, ids, out))
+    if computed is None:
+        _embedding((table, ids, out))
+    else:
+        _embedding_computed((table, ids, out, computed))
     return out
 
 

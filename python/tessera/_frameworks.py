@@ -221,7 +221,7 @@ class OtherFramework(Framework):
         raise Error(f"cannot allocate a {type(like).__name__}")
 
 
-by_type = {}  # exact type -> Framework
+by_type: dict = {}  # exact type -> Framework
 
 
 def _adopt(kind):
@@ -240,7 +240,7 @@ def _adopt(kind):
     return _shared(OtherFramework) if hasattr(kind, "__dlpack__") else None
 
 
-_instances = {}
+_instances: dict = {}
 
 
 def _shared(kind, *arguments):

@@ -1,11 +1,12 @@
 # Matrix products with a weight, dense and 2:4 sparse, and what prepares those weights.
 # SPDX-License-Identifier: MIT
-from ._call import dtype_of, empty, make_op, number_of, shape_of
+from ._call import dtype_of, empty, make_op, make_struct_op, number_of, shape_of
 from ._frameworks import canonical, code_of
 from ._library import Error
 from ._operations import ACTIVATIONS, DTYPES, GEMM_FLAGS
 
 _gemm = make_op("gemm")
+_gemm_weight, pack_gemm_weight = make_struct_op("gemm_weight")
 _pack_gate_up = make_op("pack_gate_up")
 _prune_2_4 = make_op("prune_2_4")
 _expand_2_4 = make_op("expand_2_4")
@@ -14,6 +15,7 @@ _gemm_2_4 = make_op("gemm_2_4")
 _GATED, _ALLOW_TF32, _STATIC_B = (
     GEMM_FLAGS[name] for name in ("gated", "allow_tf32", "static_b")
 )
+_NAMES = {code: name for name, code in DTYPES.items()}
 
 
 def _out_dtype(a, dtype, out_scale):
@@ -44,6 +46,12 @@ def gemm(
     b_scale=None,
     allow_tf32=False,
     is_b_static=False,
+    b_zero_point=None,
+    b_order=None,
+    b_dtype=None,
+    b_group=0,
+    b_rows_per_scale=1,
+    b_packing="rows",
 ):
     """activation(a . b^T + bias) + residual: a [m, k], b [n, k], out [m, n], rounded once.
 
@@ -51,7 +59,15 @@ def gemm(
     pack_gate_up, out [m, n / 2] is activation(gate) * up. With a batch axis before them, a, out and
     residual are [batch, m, ...] and b is [batch, n, k] or one [n, k] for all. residual may be out.
     dtype: that of the result, if not that of a: "float32", or "int8" or "float8_e4m3fn", in units
-    of `out_scale` (float32 [1]). On CPUs b may be int8 with `b_scale`, float32 [n] or [n, groups].
+    of `out_scale` (float32 [1]).
+
+    b may be quantised, with `b_scale` float32 [1], [n], [n, groups] or [n / b_rows_per_scale,
+    groups]: int8, uint8 with b_zero_point (int32 or uint8, shape of b_scale), packed int4 ([n,
+    k / 2] with b_dtype "int4", with or without b_zero_point), or FP8 (bytes with b_dtype "e4m3" or
+    "e5m2"). b_group: elements of k per scale, if the last group is incomplete. b_order: int32 [k],
+    column i of b belongs to column b_order[i] of a. b_packing: how pack_weight has laid it out.
+    CPUs take all of these, a GPU those that it has kernels for (`supports`).
+
     allow_tf32: float32 may be multiplied by tensor cores, which keep 11 bits. is_b_static: no
     queued work writes b, so the kernel may read it early; true for weights of a loaded model.
     """
@@ -69,7 +85,13 @@ def gemm(
         flags |= _ALLOW_TF32
     if is_b_static:
         flags |= _STATIC_B
-    if bias is None and residual is None and b_scale is None and out_scale is None:
+    has_form = b_zero_point is not None or b_order is not None or b_dtype is not None
+    if has_form or b_group or b_rows_per_scale != 1 or b_packing != "rows":
+        tensors = (a, b, out, bias, residual, b_scale, out_scale, b_zero_point, b_order)
+        _gemm_weight(tensors, pack_gemm_weight(
+            b_rows_per_scale, b_group, activation, flags, _NAMES.get(format), b_dtype, b_packing
+        ))
+    elif bias is None and residual is None and b_scale is None and out_scale is None:
         _gemm((a, b, out), kind, flags, format)
     else:
         _gemm((a, b, out, bias, residual, b_scale, out_scale), kind, flags, format)

@@ -5,13 +5,14 @@
 import ctypes
 import operator
 import os
-from ctypes import c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ._operations import DTYPES, OPERATIONS, STATUS, CDeviceInfo, CRowInfo
 
 ABI_VERSION = 1  # of include/tessera/c.h
+ENGINE_ABI_VERSION = 1  # of include/tessera/c_engine.h
 
 
 class Error(RuntimeError):
@@ -22,6 +23,14 @@ class Error(RuntimeError):
 
 class NotSupported(Error):
     """No kernel takes these arguments; `supports` turns it into False."""
+
+
+class OutOfMemory(Error):
+    """Memory of the host or of a GPU does not suffice: retry with less."""
+
+
+class RequestError(Error):
+    """A request was accepted and failed while it ran."""
 
 
 # DLTensor and context pointers are passed as plain addresses, which ctypes converts fastest.
@@ -39,6 +48,31 @@ _PROTOTYPES = {
     "synchronize": (c_int, [c_int, c_void_p]),
     "num_rows": (c_int64, []),
     "row_info": (c_int, [c_int64, c_void_p]),
+    "preferred_packing": (c_int, [c_void_p, c_void_p, c_void_p]),
+    # The engine: include/tessera/c_engine.h.
+    "engine_abi_version": (c_int, []),
+    "engine_options_init": (None, [c_void_p]),
+    "request_init": (None, [c_void_p]),
+    "engine_create": (c_int, [c_char_p, c_void_p, c_void_p]),
+    "engine_destroy": (None, [c_void_p]),
+    "engine_info": (c_int, [c_void_p, c_void_p]),
+    "engine_stats": (c_int, [c_void_p, c_void_p]),
+    "engine_submit": (c_int, [c_void_p, c_void_p, c_int64, c_void_p]),
+    "generation_next": (c_int, [c_void_p, c_double, c_int32, c_void_p]),
+    "generation_descriptor": (c_int, [c_void_p, c_void_p]),
+    "generation_cancel": (c_int, [c_void_p]),
+    "generation_destroy": (None, [c_void_p]),
+    "engine_encode": (
+        c_int,
+        [c_void_p, c_char_p, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
+    ),
+    "engine_decode": (c_int, [c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p]),
+    "engine_token": (c_int, [c_void_p, c_int32, c_void_p, c_int64, c_void_p]),
+    "engine_render": (c_int, [c_void_p, c_char_p, c_char_p, c_int32, c_void_p, c_int64, c_void_p]),
+    "engine_encode_chat": (
+        c_int,
+        [c_void_p, c_char_p, c_char_p, c_int32, c_void_p, c_int64, c_void_p],
+    ),
 }
 
 
@@ -91,6 +125,9 @@ _cdll, path = _load()
 class _Functions:
     """The C functions as attributes, without their prefix."""
 
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(f"the library has no function tessera_{name}")
+
 
 lib = _Functions()
 
@@ -107,10 +144,11 @@ def _declare(name, result, arguments):
 
 for _name, _types in _PROTOTYPES.items():
     _declare(_name, *_types)
-    if _name == "abi_version" and lib.abi_version() != ABI_VERSION:
+    _wanted = {"abi_version": ABI_VERSION, "engine_abi_version": ENGINE_ABI_VERSION}.get(_name)
+    if _wanted is not None and getattr(lib, _name)() != _wanted:
         raise ImportError(
-            f"tessera: {path} has ABI version {lib.abi_version()}, this package wants "
-            f"{ABI_VERSION}; rebuild the library or reinstall the package from the same tree"
+            f"tessera: {path} has {_name} {getattr(lib, _name)()}, this package wants "
+            f"{_wanted}; rebuild the library or reinstall the package from the same tree"
         )
 for _name, _op in OPERATIONS.items():
     _declare(_name, *_prototype(_op))
@@ -119,10 +157,13 @@ version = lib.version().decode()
 commit = lib.commit().decode()
 
 
+_KINDS = {STATUS["not_supported"]: NotSupported, STATUS["out_of_memory"]: OutOfMemory}
+
+
 def raise_error(status):
     """Raises this thread's last message as the exception its status stands for."""
     message = lib.last_error().decode(errors="replace")
-    error = (NotSupported if status == STATUS["not_supported"] else Error)(message)
+    error = _KINDS.get(status, Error)(message)
     error.where = lib.last_error_where().decode(errors="replace")
     raise error
 

@@ -13,7 +13,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 # TesseraStatus
 STATUS = {"ok": 0, "error": 1, "out_of_memory": 2, "internal_error": 3, "not_supported": 4}
@@ -36,6 +36,8 @@ SCALE_MODES = {"dynamic": 0, "fixed": 1}
 GEMM_FLAGS = {"gated": 1, "allow_tf32": 2, "static_b": 4}
 # TesseraAttentionBounds
 ATTENTION_BOUNDS = {"left": 1, "right": 2}
+# TesseraPacking
+PACKINGS = {"rows": 0, "fragments": 1}
 
 
 class Context(Structure):
@@ -81,7 +83,7 @@ class Scalar(NamedTuple):
     name: str
     ctype: type
     schema: str  # its type in a PyTorch schema
-    values: dict = None  # the number of each name
+    values: Optional[dict] = None  # the number of each name
 
 
 class Operation:
@@ -264,5 +266,31 @@ OPERATIONS = {
     "token_logprobs": Operation(
         "logits tokens logprobs top_tokens top_logprobs",
         written="logprobs top_tokens top_logprobs",
+    ),
+    "embedding_computed": Operation(
+        "table ids out computed",
+        written="out",
+    ),
+    "gemm_weight": Operation(
+        "a b out bias residual b_scale out_scale b_zero_point b_order",
+        written="out",
+        scalars=[
+            Scalar("b_rows_per_scale", c_int64, "int"), Scalar("b_group", c_int64, "int"),
+            Scalar("activation", c_int32, "str", ACTIVATIONS), Scalar("flags", c_int32, "int"),
+            Scalar("out_format", c_int32, "str", DTYPES),
+            Scalar("b_format", c_int32, "str", DTYPES),
+            Scalar("b_packing", c_int32, "str", PACKINGS), Scalar("reserved", c_int32, ""),
+        ],
+        struct="TesseraGemmArgs",
+    ),
+    "pack_weight": Operation(
+        "values scale zero_point out_values out_scale out_zero_point",
+        written="out_values out_scale out_zero_point",
+        scalars=[
+            Scalar("group", c_int64, "int"), Scalar("format", c_int32, "str", DTYPES),
+            Scalar("packing", c_int32, "str", PACKINGS),
+            Scalar("out_packing", c_int32, "str", PACKINGS), Scalar("reserved", c_int32, ""),
+        ],
+        struct="TesseraPackWeightArgs",
     ),
 }

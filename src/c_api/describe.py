@@ -39,6 +39,7 @@ class Field:
     may_be_none: bool = False  # of an enum: -1 means none
     members: dict = field(default_factory=dict)  # of bits: "gated": "is_gated"
     bit: str = ""  # of a bound: the bit of the scalar `bounds` that makes it hold
+    keeps_default: bool = False  # of a number: 0 leaves the default of C++
     grows: bool = False  # changes from call to call, so torch.compile must not specialise on it
 
     @property
@@ -71,6 +72,8 @@ class Operation:
     doc: str = ""
     struct: str = ""  # the C struct that holds the fields: "TesseraKvGatherArgs"; else parameters
     is_step: bool = False  # prepares tensors and has no `supports`, so check_only is refused
+    cpp: str = ""  # the C++ function, if it has another name
+    reader: str = ""  # the function that reads the struct, if another C function needs it too
 
     @property
     def tensors(self):

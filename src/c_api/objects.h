@@ -21,8 +21,9 @@ struct ObjectEntry {
   TesseraFunction function;
 };
 
-// The generated tables: ops.cpp and attention.cpp.
+// The generated tables: ops.cpp, weights.cpp and attention.cpp.
 std::span<const ObjectEntry> ops_on_objects();
+std::span<const ObjectEntry> weights_on_objects();
 std::span<const ObjectEntry> attention_on_objects();
 
 // Refuses a reader or a sequence that is NULL where the functions below would call or read it.

@@ -45,12 +45,15 @@ GEMM_FLAGS = Enum(
     "TesseraGemmFlags", "TESSERA_GEMM_", {"gated": 1, "allow_tf32": 2, "static_b": 4},
     python="GEMM_FLAGS", doc="Bits of the flags of tessera_gemm, named after fields of GemmArgs.",
     notes={"gated": "is_gated", "allow_tf32": "allow_tf32", "static_b": "b.is_static"})
+PACKING = Enum(
+    "TesseraPacking", "TESSERA_PACKING_", {"rows": 0, "fragments": 1},
+    python="PACKINGS", cpp="Packing", doc="tessera/ops/weight.h: how the codes of a weight lie.")
 ATTENTION_BOUNDS = Enum(
     "TesseraAttentionBounds", "TESSERA_ATTENTION_", {"left": 1, "right": 2},
     python="ATTENTION_BOUNDS", doc="Which of the two bounds of TesseraAttentionArgs hold.",
     notes={"right": "causal if right is 0"})
 ENUMS = [STATUS, DTYPE, ACTIVATION, REDUCTION, ROPE_STYLE, ROPE_SCALING, SCALE_MODE, GEMM_FLAGS,
-         ATTENTION_BOUNDS]
+         ATTENTION_BOUNDS, PACKING]
 
 STRUCTS = [
     Struct(
@@ -169,6 +172,48 @@ OPS = [
             tensor("x"), out(note="may be x or residual"), optional("residual"),
             number("scale"), number("softcap", "0: none")),
         doc="out = scale * x, softly capped, plus residual."),
+]
+
+
+
+def weight_tensors(member, prefix="", make=tensor, make_optional=optional):
+    """The tensors of a quantised weight, which `member` leads to in C++."""
+    return (make(prefix + "values", to=member + ".values", format="format"),
+            make_optional(prefix + "scale", to=member + ".scale"),
+            make_optional(prefix + "zero_point", to=member + ".zero_point"))
+
+
+WEIGHT_OPS = [
+    Operation("embedding_computed", "EmbeddingArgs", "embedding.h",
+              (tensor("table"), tensor("ids"), out(), optional("computed")), cpp="embedding",
+              doc="With computed, the id -1 - i stands for computed[i]."),
+    Operation(
+        "gemm_weight", "GemmArgs", "gemm.h", (
+            tensor("a"), tensor("b", to="b.values", format="b_format"),
+            out(note="may be residual", format="out_format"), optional("bias"),
+            optional("residual"), optional("b_scale", to="b.scale"), optional("out_scale"),
+            optional("b_zero_point", to="b.zero_point"), optional("b_order", to="b.order"),
+            count("b_rows_per_scale", "0: 1", to="b.rows_per_scale", keeps_default=True),
+            count("b_group", "elements of k per scale; 0: k / groups", to="b.group"),
+            choice("activation", ACTIVATION, "TesseraActivation or TESSERA_NO_ACTIVATION",
+                   may_be_none=True),
+            Field("flags", "bits", "of TesseraGemmFlags", enum=GEMM_FLAGS,
+                  members={"gated": "is_gated", "allow_tf32": "allow_tf32",
+                           "static_b": "b.is_static"}),
+            format_of("out_format", "of out"), format_of("b_format", "of b"),
+            choice("b_packing", PACKING, to="b.packing"), reserved()),
+        struct="TesseraGemmArgs", cpp="gemm", reader="read_gemm_args",
+        doc="tessera_gemm with every form of a quantised weight."),
+    Operation(
+        "pack_weight", "PackWeightArgs", "gemm.h", (
+            *weight_tensors("weight"),
+            *weight_tensors("out", "out_", out, optional_out),
+            count("group", "elements of k per scale; 0: k / groups", to="weight.group"),
+            format_of("format", "of values and out_values"),
+            choice("packing", PACKING, to="weight.packing"),
+            choice("out_packing", PACKING, to="out.packing"), reserved()),
+        struct="TesseraPackWeightArgs", is_step=True,
+        doc="values and scale are given; shapes of out are those of the weight."),
 ]
 
 PAGES = "TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes"

@@ -113,6 +113,40 @@ static_assert(offsetof(TesseraCascadeAttentionArgs, softcap) == 204);
 static_assert(offsetof(TesseraCascadeAttentionArgs, k_format) == 208);
 static_assert(offsetof(TesseraCascadeAttentionArgs, v_format) == 212);
 
+static_assert(sizeof(TesseraGemmArgs) == 120);
+static_assert(offsetof(TesseraGemmArgs, struct_size) == 0);
+static_assert(offsetof(TesseraGemmArgs, a) == 8);
+static_assert(offsetof(TesseraGemmArgs, b) == 16);
+static_assert(offsetof(TesseraGemmArgs, out) == 24);
+static_assert(offsetof(TesseraGemmArgs, bias) == 32);
+static_assert(offsetof(TesseraGemmArgs, residual) == 40);
+static_assert(offsetof(TesseraGemmArgs, b_scale) == 48);
+static_assert(offsetof(TesseraGemmArgs, out_scale) == 56);
+static_assert(offsetof(TesseraGemmArgs, b_zero_point) == 64);
+static_assert(offsetof(TesseraGemmArgs, b_order) == 72);
+static_assert(offsetof(TesseraGemmArgs, b_rows_per_scale) == 80);
+static_assert(offsetof(TesseraGemmArgs, b_group) == 88);
+static_assert(offsetof(TesseraGemmArgs, activation) == 96);
+static_assert(offsetof(TesseraGemmArgs, flags) == 100);
+static_assert(offsetof(TesseraGemmArgs, out_format) == 104);
+static_assert(offsetof(TesseraGemmArgs, b_format) == 108);
+static_assert(offsetof(TesseraGemmArgs, b_packing) == 112);
+static_assert(offsetof(TesseraGemmArgs, reserved) == 116);
+
+static_assert(sizeof(TesseraPackWeightArgs) == 80);
+static_assert(offsetof(TesseraPackWeightArgs, struct_size) == 0);
+static_assert(offsetof(TesseraPackWeightArgs, values) == 8);
+static_assert(offsetof(TesseraPackWeightArgs, scale) == 16);
+static_assert(offsetof(TesseraPackWeightArgs, zero_point) == 24);
+static_assert(offsetof(TesseraPackWeightArgs, out_values) == 32);
+static_assert(offsetof(TesseraPackWeightArgs, out_scale) == 40);
+static_assert(offsetof(TesseraPackWeightArgs, out_zero_point) == 48);
+static_assert(offsetof(TesseraPackWeightArgs, group) == 56);
+static_assert(offsetof(TesseraPackWeightArgs, format) == 64);
+static_assert(offsetof(TesseraPackWeightArgs, packing) == 68);
+static_assert(offsetof(TesseraPackWeightArgs, out_packing) == 72);
+static_assert(offsetof(TesseraPackWeightArgs, reserved) == 76);
+
 static_assert(sizeof(TesseraKvAppendArgs) == 120);
 static_assert(offsetof(TesseraKvAppendArgs, struct_size) == 0);
 static_assert(offsetof(TesseraKvAppendArgs, k) == 8);
@@ -264,6 +298,9 @@ static_assert(TESSERA_GEMM_STATIC_B == 4);
 static_assert(TESSERA_ATTENTION_LEFT == 1);
 static_assert(TESSERA_ATTENTION_RIGHT == 2);
 
+static_assert(TESSERA_PACKING_ROWS == 0);
+static_assert(TESSERA_PACKING_FRAGMENTS == 1);
+
 using T = const DLTensor*;
 using Ctx = const TesseraContext*;
 
@@ -300,6 +337,10 @@ static_assert(kIs<tessera_reduce, TesseraStatus, T, T, int32_t, Ctx>);
 static_assert(kIs<tessera_argmax, TesseraStatus, T, T, Ctx>);
 static_assert(
     kIs<tessera_gemm, TesseraStatus, T, T, T, T, T, T, T, int32_t, int32_t, int32_t, Ctx>);
+static_assert(kIs<tessera_embedding_computed, TesseraStatus, T, T, T, T, Ctx>);
+static_assert(kIs<tessera_gemm_weight, TesseraStatus, const TesseraGemmArgs*, Ctx>);
+static_assert(kIs<tessera_pack_weight, TesseraStatus, const TesseraPackWeightArgs*, Ctx>);
+static_assert(kIs<tessera_preferred_packing, TesseraStatus, const TesseraGemmArgs*, int32_t*, Ctx>);
 static_assert(kIs<tessera_pack_gate_up, TesseraStatus, T, T, T, Ctx>);
 static_assert(kIs<tessera_prune_2_4, TesseraStatus, T, T, T, Ctx>);
 static_assert(kIs<tessera_expand_2_4, TesseraStatus, T, T, T, Ctx>);

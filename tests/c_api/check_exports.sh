@@ -1,10 +1,11 @@
 #!/bin/sh
-# Fails if a shared library shows a symbol without the prefix tessera_, none at all, or one that a
-# table of tests does not name.
+# Fails if a shared library shows a symbol without the prefix tessera_, none at all, or one that the
+# tests of NULL arguments do not name.
 # SPDX-License-Identifier: MIT
-# usage: check_exports.sh NM LIBRARY TABLE
+# usage: check_exports.sh NM LIBRARY TEST...
 set -eu
 symbols=$("$1" -D --defined-only "$2" | awk '{print $NF}')
+shift 2
 strangers=$(printf '%s\n' "$symbols" | grep -v '^tessera_' || true)
 if [ -n "$strangers" ]; then
   printf 'symbols that are not of the C ABI:\n%s\n' "$strangers"
@@ -15,9 +16,9 @@ if ! printf '%s\n' "$symbols" | grep -q '^tessera_rms_norm$'; then
   exit 1
 fi
 untested=$(printf '%s\n' "$symbols" | while read -r symbol; do
-  grep -q "\"$symbol\"" "$3" || echo "$symbol"
+  grep -q "\b$symbol\b" "$@" || echo "$symbol"
 done)
 if [ -n "$untested" ]; then
-  printf 'functions that %s does not name:\n%s\n' "$3" "$untested"
+  printf 'functions that %s do not name:\n%s\n' "$*" "$untested"
   exit 1
 fi

@@ -40,6 +40,12 @@ template <>
 constexpr size_t kNumTensors<TesseraKvGatherArgs> = count_tensors(offsetof(TesseraKvGatherArgs,
                                                                            k_format));
 template <>
+constexpr size_t kNumTensors<TesseraGemmArgs> = count_tensors(offsetof(TesseraGemmArgs,
+                                                                       b_rows_per_scale));
+template <>
+constexpr size_t kNumTensors<TesseraPackWeightArgs> = count_tensors(offsetof(TesseraPackWeightArgs,
+                                                                             group));
+template <>
 constexpr size_t kNumTensors<TesseraSampleArgs> = count_tensors(sizeof(TesseraSampleArgs));
 
 // A valid argument of each type that the ABI takes.
@@ -60,6 +66,11 @@ struct Sample<const char*> {
 template <>
 struct Sample<void*> {  // a stream: only the default one always exists
   void* get() { return nullptr; }
+};
+template <>
+struct Sample<int32_t*> {
+  int32_t value = 0;
+  int32_t* get() { return &value; }
 };
 template <class Struct>
 struct Sample<Struct*> {
@@ -163,6 +174,10 @@ const Export kExports[] = {
     entry<tessera_reduce>("tessera_reduce"),
     entry<tessera_argmax>("tessera_argmax"),
     entry<tessera_gemm>("tessera_gemm"),
+    entry<tessera_embedding_computed>("tessera_embedding_computed"),
+    entry<tessera_gemm_weight>("tessera_gemm_weight"),
+    entry<tessera_pack_weight>("tessera_pack_weight"),
+    entry<tessera_preferred_packing>("tessera_preferred_packing"),
     entry<tessera_pack_gate_up>("tessera_pack_gate_up"),
     entry<tessera_prune_2_4>("tessera_prune_2_4"),
     entry<tessera_expand_2_4>("tessera_expand_2_4"),

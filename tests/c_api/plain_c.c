@@ -3,6 +3,7 @@
 #include "plain_c.h"
 
 #include "tessera/c.h"
+#include "tessera/c_engine.h"
 
 static DLTensor floats(float* data, int ndim, int64_t* shape) {
   DLTensor tensor;
@@ -44,4 +45,12 @@ int attention_from_c(float* result) {
   if (tessera_attention_prefill(&args, 0) != TESSERA_OK) return 1;
   *result = out[0];
   return 0;
+}
+
+int default_tokens_from_c(void) {
+  TesseraEngine* engine = 0;
+  TesseraRequest request;
+  tessera_request_init(&request);
+  if (tessera_engine_create("", 0, &engine) == TESSERA_OK || engine != 0) return -1;
+  return (int)request.max_new_tokens;
 }

@@ -3,18 +3,20 @@
 import ctypes
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tessera import _dlpack, _operations
+from tessera import _dlpack, _engine_types, _operations
 
-ABI = (Path(__file__).resolve().parents[1] / "c_api" / "abi_test.cpp").read_text()
+RECORDS = Path(__file__).resolve().parents[1] / "c_api"
+ABI = "".join((RECORDS / name).read_text() for name in ("abi_test.cpp", "engine_abi_test.cpp"))
 SCHEMAS = (Path(__file__).resolve().parent / "torch_schemas.txt").read_text().splitlines()
 
 
 def structs():
     """Every struct of the package by its name in C."""
     found = {op.struct.__name__: op.struct for op in _operations.OPERATIONS.values() if op.struct}
-    for value in vars(_operations).values():
+    for value in [*vars(_operations).values(), *vars(_engine_types).values()]:
         if isinstance(value, type) and issubclass(value, ctypes.Structure) and value.__doc__:
             found.setdefault(value.__doc__, value)
     found.pop(ctypes.Structure.__doc__, None)
@@ -41,11 +43,14 @@ def test_every_enum_has_the_values_of_c():
         "TESSERA_SCALE_": ("SCALE_MODES",),
         "TESSERA_GEMM_": ("GEMM_FLAGS",),
         "TESSERA_ATTENTION_": ("ATTENTION_BOUNDS",),
+        "TESSERA_PACKING_": ("PACKINGS",),
+        "TESSERA_FINISH_": ("FINISH_REASONS",),
     }
-    seen = {"TESSERA_ABI_VERSION", "TESSERA_DTYPE_AUTO"}
+    seen = {"TESSERA_ABI_VERSION", "TESSERA_ENGINE_ABI_VERSION", "TESSERA_DTYPE_AUTO"}
+    modules = SimpleNamespace(**{**vars(_engine_types), **vars(_operations)})
     for prefix, names in tables.items():
         for table in names:
-            for name, value in getattr(_operations, table).items():
+            for name, value in vars(modules)[table].items():
                 constant = "TESSERA_NO_ACTIVATION" if name is None else prefix + name.upper()
                 assert int(values[constant]) == value, constant
                 seen.add(constant)

@@ -131,6 +131,8 @@ OPERATIONS = {
     "kv_gather": ([4, 4, 1, 1, 3, 3],),
     "layer_norm": ([2, 1],),
     "pack_gate_up": ([2, 2],),
+    "pack_weight": ([2, 2],),
+    "preferred_packing": ([2, 2, 2],),
     "prune_2_4": ([2],),
     "quantize": ([2], "int8"),
     "reduce": ([2], "sum"),
@@ -149,7 +151,8 @@ OPERATIONS = {
 OTHERS = {
     *("__commit__", "__version__", "DeviceInfo", "Error", "NotSupported", "Row", "cuda_version"),
     *("device_info", "library_path", "make_rope_table", "num_cuda_devices", "rows", "supports"),
-    "using",
+    *("using", "LLM", "default_model", "SamplingParams", "Completion", "Delta", "Result", "Score"),
+    *("TokenLogprob", "Usage", "OutOfMemory", "RequestError"),
 }
 
 

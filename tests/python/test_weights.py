@@ -1,0 +1,85 @@
+# Products with every form of a quantised weight, packed weights, and ids computed on the device.
+# SPDX-License-Identifier: MIT
+import numpy as np
+import pytest
+import tessera
+
+RNG = np.random.default_rng(3)
+
+
+
+@pytest.mark.parametrize(
+    "dtype, per, asymmetric",
+    [("int8", "token", False), ("int8", 32, False), ("uint8", 32, True), ("int4", 32, False),
+     ("int4", 64, True), ("float8_e4m3fn", "token", False), ("float8_e5m2", 32, False)],
+)
+def test_every_form_is_what_it_stands_for(dtype, per, asymmetric):
+    a = RNG.standard_normal((5, 128), dtype=np.float32)
+    w = RNG.standard_normal((64, 128), dtype=np.float32)
+    codes, scale, *zero = tessera.quantize(w, dtype, per=per, asymmetric=asymmetric)
+    zero = zero[0] if zero else None
+    want = a @ tessera.dequantize(codes, scale, zero, format=dtype).T
+    got = tessera.gemm(a, codes, b_scale=scale, b_zero_point=zero, b_dtype=dtype)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+
+
+def test_blocks_of_rows_and_order():
+    a = RNG.standard_normal((3, 128), dtype=np.float32)
+    codes = RNG.integers(-100, 100, (64, 128)).astype(np.int8)
+    scale = RNG.uniform(0.1, 1, (4, 4)).astype(np.float32)
+    order = RNG.permutation(128).astype(np.int32)
+    w = codes * np.repeat(np.repeat(scale, 16, 0), 32, 1)
+    got = tessera.gemm(a, codes, b_scale=scale, b_rows_per_scale=16, b_group=32)
+    np.testing.assert_allclose(got, a @ w.T, rtol=1e-4, atol=1e-2)
+    got = tessera.gemm(a, codes, b_scale=scale, b_rows_per_scale=16, b_order=order)
+    np.testing.assert_allclose(got, a[:, order] @ w.T, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_a_packed_weight_gives_the_same_product_and_the_same_bytes_back(asymmetric):
+    a = RNG.standard_normal((4, 128), dtype=np.float32)
+    w = RNG.standard_normal((64, 128), dtype=np.float32)
+    weight = tessera.quantize(w, "int4", per=64, asymmetric=asymmetric)
+    packed = tessera.pack_weight(*weight)
+    assert not np.array_equal(packed[0], weight[0])
+    for one, other in zip(tessera.pack_weight(*packed, packing="fragments", to="rows"), weight):
+        assert np.array_equal(one, other)
+
+    def product(form, packing):
+        zero = form[2] if asymmetric else None
+        return tessera.gemm(
+            a, form[0], b_scale=form[1], b_zero_point=zero, b_dtype="int4", b_packing=packing
+        )
+
+    want = product(weight, "rows")
+    np.testing.assert_allclose(product(packed, "fragments"), want, rtol=1e-5, atol=1e-4)
+    assert tessera.preferred_packing(a, *weight) == "rows"  # a CPU has no kernel for fragments
+
+
+def test_activations_and_residuals_go_with_a_form():
+    a = RNG.standard_normal((4, 64), dtype=np.float32)
+    codes, scale = tessera.quantize(RNG.standard_normal((32, 64), dtype=np.float32), "int4", per=32)
+    residual = np.ones((4, 32), np.float32)
+    plain = tessera.gemm(a, codes, b_scale=scale, b_dtype="int4")
+    got = tessera.gemm(
+        a, codes, b_scale=scale, b_dtype="int4", activation="relu", residual=residual
+    )
+    np.testing.assert_allclose(got, np.maximum(plain, 0) + 1, rtol=1e-5, atol=1e-5)
+
+
+def test_refuses_a_form_that_does_not_fit():
+    a = np.zeros((4, 64), np.float32)
+    codes = np.zeros((32, 32), np.uint8)
+    scale = np.ones((32, 3), np.float32)
+    with pytest.raises(tessera.Error, match="scale"):
+        tessera.gemm(a, codes, b_scale=scale, b_dtype="int4")
+    with pytest.raises(tessera.Error, match="b_packing is 'tiles'"):
+        tessera.gemm(a, codes, b_scale=scale, b_dtype="int4", b_packing="tiles")
+
+
+def test_ids_that_are_computed_elsewhere():
+    table = RNG.standard_normal((10, 4), dtype=np.float32)
+    ids = np.array([3, -1, -2, 0], np.int32)
+    computed = np.array([7, 9], np.int32)
+    got = tessera.embedding(table, ids, computed=computed)
+    assert np.array_equal(got, table[[3, 7, 9, 0]])
