@@ -111,6 +111,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
   const model::LoadOptions load = {
       .dtype = options.dtype,
       .format = options.weights,
+      .weight_group = options.weight_group,
       .device = options.device,
       .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
   std::unique_ptr<model::Model> model = model::make_random_model(subject.config, load, /*seed=*/1);
@@ -123,7 +124,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
 double read_weight_bytes(const Subject& subject, const EngineMetrics& metrics,
                          const EngineOptions& options) {
   const model::ModelConfig& config = subject.config;
-  const bool is_head = config.has_tied_embeddings && options.weights == WeightFormat::plain;
+  const bool is_head = config.has_tied_embeddings && !is_quantizing(options.weights);
   const int64_t embedding = config.vocab * config.hidden * bit_width(options.dtype) / 8;
   return static_cast<double>(metrics.weight_bytes - (is_head ? 0 : embedding));
 }

@@ -18,7 +18,11 @@ namespace {
 std::string missing_on(Device device, const model::ModelConfig& config,
                        const EngineOptions& options) {
   return model::find_missing_operation(
-      config, {.dtype = options.dtype, .format = options.weights, .device = device},
+      config,
+      {.dtype = options.dtype,
+       .format = options.weights,
+       .weight_group = options.weight_group,
+       .device = device},
       options.kv_type, options.page_size);
 }
 
@@ -59,6 +63,16 @@ std::string show(const model::UploadTimes& times) {
   return concat(shown_seconds(times.seconds), " of it to read and copy, by ", times.num_threads,
                 " threads that read ", shown_seconds(times.read_seconds), " and waited ",
                 shown_seconds(times.wait_seconds));
+}
+
+// The same after how linear layers are kept: "linear layers: 24 as i4, groups of 128".
+std::string show(const model::Weights& weights) {
+  std::string text;
+  for (const model::KeptWeights& kept : weights.kept()) {
+    text += concat(text.empty() ? "linear layers: " : "; ", kept.count, " as ", kept.as);
+  }
+  const std::string times = show(weights.upload_times());
+  return times.empty() ? text : concat(text, ", ", times);
 }
 
 }  // namespace
@@ -118,6 +132,7 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
   std::unique_ptr<model::Model> model = model::load_model(checkpoint, opened.config,
                                                           {.dtype = options.dtype,
                                                            .format = options.weights,
+                                                           .weight_group = options.weight_group,
                                                            .device = options.device,
                                                            .rank = communicator->rank(),
                                                            .num_ranks = communicator->size(),
@@ -126,7 +141,7 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
                                                            .carrier = std::move(carrier)});
   clock.end({.name = "weights",
              .num_bytes = model->weights().total_bytes(),
-             .note = show(model->weights().upload_times())});
+             .note = show(model->weights())});
   std::unique_ptr<Engine> engine =
       make_engine(std::move(model), std::move(opened.tokenizer), options, std::move(communicator));
   clock.end({.name = "prepare"});

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxPositions = 1 << 26;
+
+class StoredFormats;
 
 struct ModelConfig {
   std::string architecture = "llama";  // the family, by its model_type (family.h)
@@ -55,6 +58,7 @@ struct ModelConfig {
   DType dtype = DType::bf16;   // the one the checkpoint names; f32 where it names none
   std::optional<int32_t> bos_token = {};
   std::vector<int32_t> eos_tokens = {};
+  std::shared_ptr<const StoredFormats> formats = {};  // of quantised weights; null: there are none
 
   // The window of one layer; 0: it sees everything.
   int64_t window_of(int64_t layer) const {
