@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "engine/make_engine.h"
 #include "model/formats/stored_format.h"
+#include "model/gguf/gguf.h"
 
 namespace tessera::apps {
 namespace {
@@ -26,6 +27,7 @@ constexpr int64_t kMaxThreads = 1024;
 
 bool is_model(const fs::path& folder) {
   std::error_code ignored;
+  if (model::is_gguf(folder)) return true;
   return fs::exists(folder / "config.json", ignored);
 }
 

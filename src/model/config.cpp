@@ -12,6 +12,7 @@
 #include "model/config_fields.h"
 #include "model/family.h"
 #include "model/formats/stored_format.h"
+#include "model/gguf/gguf_model.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {
@@ -190,6 +191,12 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
 }
 
 ModelConfig load_config(const std::filesystem::path& folder) {
+  if (is_gguf(folder)) {
+    const WeightFile file(folder);
+    return gguf_config(GgufFile::parse(file), [&](int64_t begin, std::span<std::byte> to) {
+      file.read(begin, to);
+    });
+  }
   const std::filesystem::path path = folder / "config.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {

@@ -74,7 +74,7 @@ struct ModelConfig {
 // `origin` is what messages call the text: the file's name. Reads both spellings of RoPE: the key
 // rope_parameters, or rope_theta and rope_scaling.
 ModelConfig parse_config(std::string_view json, std::string_view origin);
-// config.json of a folder; generation_config.json, where there is one, may add stop tokens. Files
+// That of a GGUF file, or config.json of a folder; generation_config.json, where there is one, may add stop tokens. Files
 // of more than 1 MiB are refused.
 ModelConfig load_config(const std::filesystem::path& folder);
 

@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "tests/core/message_of.h"
 #include "tests/model/formats/quantized_files.h"
+#include "tests/model/formats/small_llama.h"
 #include "tests/model/runner.h"
 #include "tests/model/temporary_folder.h"
 
@@ -98,33 +99,11 @@ std::vector<Format> formats() {
   };
 }
 
-std::string config_json(const std::string& quantization) {
-  const std::string shape = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
-      "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
-      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 128,
-      "max_position_embeddings": 256, "torch_dtype": "float32")";
-  return shape + (quantization.empty() ? "}" : R"(, "quantization_config": )" + quantization + "}");
-}
-
 // A checkpoint twice: quantised, and with the same weights as values.
 struct Twins {
   TemporaryFolder quantised, dense;
   std::map<std::string, Quantized> weights;
 };
-
-bool is_linear(const std::string& name) { return name.find("_proj.") != std::string::npos; }
-
-RawTensor values_of(const std::string& name, const std::vector<int64_t>& shape, uint32_t seed) {
-  std::mt19937 random(seed);
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  std::vector<float> values;
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = static_cast<float>(static_cast<int>(random() % 256) - 128) / 128.0f;
-    values.push_back(shape.size() == 1 ? 1.0f + value / 8 : value);
-  }
-  return raw(name, "F32", shape, values);
-}
 
 // With `keep`, layers whose name has it are stored as values in both.
 void write_twins(Twins& twins, const Format& format, const std::string& keep = "",
@@ -158,11 +137,6 @@ void write_twins(Twins& twins, const Format& format, const std::string& keep = "
   twins.quantised.write("config.json", config_json(format.config));
   twins.dense.write("model.safetensors", raw_file(values));
   twins.dense.write("config.json", config_json(""));
-}
-
-std::unique_ptr<model::Model> load(const TemporaryFolder& folder, const LoadOptions& options) {
-  const ModelConfig config = model::load_config(folder.path());
-  return load_model(Checkpoint::open(folder.path()), config, options);
 }
 
 // Element (row, col) of a loaded weight; columns are those of the inputs.
