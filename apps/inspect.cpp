@@ -172,8 +172,7 @@ Json inspect_folder(const fs::path& folder, bool has_table) {
   json["weight_bytes"] = {{"f32", weight_bytes(config, DType::f32, model::WeightFormat::plain)},
                           {"bf16", weight_bytes(config, DType::bf16, model::WeightFormat::plain)},
                           {"int8", weight_bytes(config, DType::bf16, model::WeightFormat::int8)}};
-  json["weight_bytes"]["stored"] =
-      weight_bytes(config, DType::bf16, model::WeightFormat::stored);
+  json["weight_bytes"]["stored"] = weight_bytes(config, DType::bf16, model::WeightFormat::stored);
   json["linear_layers"] = kept_json(config);
   json["notes"] = config.formats == nullptr ? Json::array() : Json(config.formats->notes);
   json["kv_cache"] = cache_json(config);
@@ -213,10 +212,11 @@ std::string config_text(const Json& json) {
   return concat(
       text_of(c["architecture"]), ", ", show_count(c["parameters"].get<int64_t>()),
       " parameters, stored as ",
-      text_of(c["format"]) == "values" ? text_of(c["dtype"]) : text_of(c["format"]), "\n  ", c["num_layers"], " layers, hidden ",
-      c["hidden"], ", inter ", c["inter"], ", heads ", c["num_heads"], ", KV heads ",
-      c["num_kv_heads"], ", head_dim ", c["head_dim"], ", vocab ", c["vocab"], "\n  context ",
-      c["max_positions"], ", ", rope, window > 0 ? concat(", window ", window) : std::string(),
+      text_of(c["format"]) == "values" ? text_of(c["dtype"]) : text_of(c["format"]), "\n  ",
+      c["num_layers"], " layers, hidden ", c["hidden"], ", inter ", c["inter"], ", heads ",
+      c["num_heads"], ", KV heads ", c["num_kv_heads"], ", head_dim ", c["head_dim"], ", vocab ",
+      c["vocab"], "\n  context ", c["max_positions"], ", ", rope,
+      window > 0 ? concat(", window ", window) : std::string(),
       c["tied_embeddings"].get<bool>() ? ", tied embeddings" : "", "\n  ",
       json["has_tokenizer"].get<bool>() ? "tokenizer" : "no tokenizer.json", ", ",
       json["has_chat_template"].get<bool>() ? "chat template" : "no chat template: a base model",
@@ -224,8 +224,8 @@ std::string config_text(const Json& json) {
 }
 
 std::string linear_text(const Json& json) {
-  std::string text = concat("Linear layers, ", bytes_at(json["weight_bytes"]["stored"]),
-                            " of weights in all\n");
+  std::string text =
+      concat("Linear layers, ", bytes_at(json["weight_bytes"]["stored"]), " of weights in all\n");
   for (const Json& kept : json["linear_layers"]) {
     text += concat("  ", kept["count"], " as ", text_of(kept["as"]), ", ", bytes_at(kept["bytes"]),
                    "\n");

@@ -17,13 +17,12 @@ namespace {
 
 std::string missing_on(Device device, const model::ModelConfig& config,
                        const EngineOptions& options) {
-  return model::find_missing_operation(
-      config,
-      {.dtype = options.dtype,
-       .format = options.weights,
-       .weight_group = options.weight_group,
-       .device = device},
-      options.kv_type, options.page_size);
+  return model::find_missing_operation(config,
+                                       {.dtype = options.dtype,
+                                        .format = options.weights,
+                                        .weight_group = options.weight_group,
+                                        .device = device},
+                                       options.kv_type, options.page_size);
 }
 
 void check_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder,

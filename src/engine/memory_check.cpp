@@ -144,13 +144,12 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
   const int64_t batch = model::batch_bytes(limits);
   const int64_t sampling =
       model::TokenSampler::device_bytes(sampler_limits_of(options, config.vocab));
-  const model::ModelNeeds model = model::measure_model(
-      config,
-      {.dtype = options.dtype,
-       .format = options.weights,
-       .weight_group = options.weight_group,
-       .device = options.device},
-      limits);
+  const model::ModelNeeds model = model::measure_model(config,
+                                                       {.dtype = options.dtype,
+                                                        .format = options.weights,
+                                                        .weight_group = options.weight_group,
+                                                        .device = options.device},
+                                                       limits);
   MemoryNeeds needs;
   needs.weights = model.weights;
   needs.activations = model.activations + batch + sampling + kernel_scratch_bytes(config, options);

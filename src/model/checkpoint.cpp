@@ -11,10 +11,10 @@
 
 #include "core/read_file.h"
 #include "core/text.h"
-#include "model/formats/gguf_blocks.h"
-#include "model/gguf/gguf_model.h"
 #include "model/bounded_json.h"
 #include "model/config_fields.h"
+#include "model/formats/gguf_blocks.h"
+#include "model/gguf/gguf_model.h"
 #include "model/safetensors.h"
 #include "tessera/core/error.h"
 

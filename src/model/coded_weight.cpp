@@ -41,8 +41,8 @@ std::optional<CodeForm> stored_form(const LoadOptions& options, const Slice& sli
   if (format == nullptr) return std::nullopt;
   const auto form = form_of(*format, slice.spec.num_cols);
   if (!form || slice.num_cols == slice.spec.num_cols) return form;
-  const bool is_whole = form->group == 0 ||
-                        (slice.col % form->group == 0 && slice.num_cols % form->group == 0);
+  const bool is_whole =
+      form->group == 0 || (slice.col % form->group == 0 && slice.num_cols % form->group == 0);
   return is_whole && !form->has_order ? form : std::nullopt;
 }
 
@@ -91,11 +91,11 @@ void quantize_block(const TensorView& values, int64_t row, int64_t col, int64_t 
   const Tensor codes(to.values.dtype, {num_rows, num_cols});
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t first = (row + i) * values.size(1) + col;
-    const TensorView all = TensorView::contiguous(values.data, values.dtype,
-                                                  {values.num_elements()}, values.device);
-    convert(all.slice(0, first, first + num_cols),
-            TensorView::contiguous(block.view().as<float>() + i * num_cols, DType::f32,
-                                   {num_cols}));
+    const TensorView all =
+        TensorView::contiguous(values.data, values.dtype, {values.num_elements()}, values.device);
+    convert(
+        all.slice(0, first, first + num_cols),
+        TensorView::contiguous(block.view().as<float>() + i * num_cols, DType::f32, {num_cols}));
   }
   const TensorView one = TensorView::contiguous(&scale, DType::f32, {1});
   quantize({.x = block, .out = codes, .scale = one});

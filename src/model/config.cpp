@@ -193,9 +193,8 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
 ModelConfig load_config(const std::filesystem::path& folder) {
   if (is_gguf(folder)) {
     const WeightFile file(folder);
-    return gguf_config(GgufFile::parse(file), [&](int64_t begin, std::span<std::byte> to) {
-      file.read(begin, to);
-    });
+    return gguf_config(GgufFile::parse(file),
+                       [&](int64_t begin, std::span<std::byte> to) { file.read(begin, to); });
   }
   const std::filesystem::path path = folder / "config.json";
   std::error_code error;

@@ -38,11 +38,12 @@ struct LoadOptions {
   bool check_values = false;  // refuse NaN and infinity, naming the tensor; always done where
                               // values are quantised
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress = {};
-  std::shared_ptr<Carrier> carrier = {};  // for a GPU; null: made when it is needed
+  std::shared_ptr<Carrier> carrier = {};              // for a GPU; null: made when it is needed
   std::shared_ptr<const StoredFormats> formats = {};  // of the checkpoint; null: all are values
 };
 
-// The weight of a linear layer: values in the model's dtype, or codes. Tensors of rank 0 are absent.
+// The weight of a linear layer: values in the model's dtype, or codes. Tensors of rank 0 are
+// absent.
 struct LinearWeight {
   TensorView values;           // [out, in]
   TensorView scale = {};       // f32, as Weight has it

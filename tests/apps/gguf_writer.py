@@ -20,7 +20,8 @@ def value_of(value):
     if isinstance(value, bool):
         return BOOL, struct.pack("<B", value)
     if isinstance(value, int):
-        return (UINT32, struct.pack("<I", value)) if value >= 0 else (INT32, struct.pack("<i", value))
+        kind, code = (UINT32, "<I") if value >= 0 else (INT32, "<i")
+        return kind, struct.pack(code, value)
     if isinstance(value, float):
         return FLOAT32, struct.pack("<f", value)
     if isinstance(value, (str, bytes)):

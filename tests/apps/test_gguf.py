@@ -23,7 +23,8 @@ def exported(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["F32", "BF16"])
 @pytest.mark.parametrize("index", [0, 3])
 def test_a_gguf_file_gives_the_oracles_greedy_tokens(exported, oracle, kind, index):
-    answer = call_json("run", exported / f"{kind}.gguf", oracle["prompts"][index], "-n", 64, "-t", 0,
+    prompt = oracle["prompts"][index]
+    answer = call_json("run", exported / f"{kind}.gguf", prompt, "-n", 64, "-t", 0,
                        "--dtype", "f32", "--json")
     assert answer["tokens"] == oracle["greedy"][index]
 

@@ -23,8 +23,8 @@ struct WeightFormatName {
   std::string_view name;
 };
 inline constexpr WeightFormatName kWeightFormats[] = {
-    {WeightFormat::stored, "stored"}, {WeightFormat::plain, "plain"},
-    {WeightFormat::int8, "int8"},     {WeightFormat::fp8, "fp8"},
+    {WeightFormat::stored, "stored"},       {WeightFormat::plain, "plain"},
+    {WeightFormat::int8, "int8"},           {WeightFormat::fp8, "fp8"},
     {WeightFormat::fp8_block, "fp8_block"}, {WeightFormat::int4, "int4"},
 };
 inline constexpr int64_t kDefaultWeightGroup = 128;  // inputs per scale of int4

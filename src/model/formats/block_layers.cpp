@@ -67,7 +67,8 @@ void StoredLayer::find_nf4(const Checkpoint& checkpoint) {
   const Fields fields(document, origin + ": ");
   nf4->block = fields.whole("blocksize", 2, kMaxBlock);
   const nlohmann::json want_shape = {n_, k_};
-  if (const nlohmann::json* shape = fields.find("shape"); shape == nullptr || *shape != want_shape) {
+  if (const nlohmann::json* shape = fields.find("shape");
+      shape == nullptr || *shape != want_shape) {
     refuse(kNf4State, concat("says shape ", shape == nullptr ? "nothing" : shape->dump(),
                              "; the model needs ", want_shape.dump()));
   }
@@ -83,8 +84,8 @@ void StoredLayer::find_nf4(const Checkpoint& checkpoint) {
     nf4->offset = static_cast<float>(fields.number("nested_offset", -1e30, 1e30));
     nf4->nested_table =
         read_floats(add("weight.nested_quant_map", {DType::f32}, {{256}}), {.num_cols = 256});
-    nf4->nested_absmax = &add("weight.nested_absmax", {DType::f32},
-                              {{divide_up(num_blocks, nf4->nested_block)}});
+    nf4->nested_absmax =
+        &add("weight.nested_absmax", {DType::f32}, {{divide_up(num_blocks, nf4->nested_block)}});
   }
   nf4_ = std::move(nf4);
 }
@@ -104,8 +105,8 @@ void StoredLayer::read_nf4(int64_t row, int64_t count, std::span<float> values) 
     const int64_t wanted = first_block + num_blocks - start;
     const std::vector<uint8_t> codes =
         read_strip<uint8_t>(*nf4_->absmax, {.col = start, .num_cols = wanted});
-    const std::vector<float> scale = read_floats(
-        *nf4_->nested_absmax, {.col = start / by, .num_cols = divide_up(wanted, by)});
+    const std::vector<float> scale =
+        read_floats(*nf4_->nested_absmax, {.col = start / by, .num_cols = divide_up(wanted, by)});
     std::vector<float> all(codes.size());
     decode_nested(codes, nf4_->nested_table, scale, by, nf4_->offset, all);
     absmax.assign(all.begin() + (first_block - start), all.end());
@@ -128,10 +129,9 @@ void StoredLayer::read_blocks(int64_t row, int64_t count, std::vector<std::byte>
   for (int64_t i = 0; i < count; ++i) {
     const int64_t within = (row + i) % size;
     const int64_t stored = row + i - within + within % half * 2 + within / half;
-    codes_->file->read(
-        codes_->begin + stored * row_bytes,
-        std::span(blocks).subspan(static_cast<size_t>(i * row_bytes),
-                                  static_cast<size_t>(row_bytes)));
+    codes_->file->read(codes_->begin + stored * row_bytes,
+                       std::span(blocks).subspan(static_cast<size_t>(i * row_bytes),
+                                                 static_cast<size_t>(row_bytes)));
   }
 }
 

@@ -29,7 +29,6 @@ Range range_of(const CodeForm& form) {
   return {0, 255};
 }
 
-// Writes one code; `shift` brings decoded codes to those of the form.
 void write_code(const Weight& to, int64_t index, int code) {
   if (to.values.dtype == DType::i4) {
     write_i4(to.values.data, index, static_cast<int8_t>(code));
@@ -48,8 +47,7 @@ void dequantize(const DecodedRows& rows, int64_t row, int64_t col, const TensorV
     for (int64_t j = 0; j < out.size(1); ++j) {
       const auto g = static_cast<size_t>(first + rows.group_at(col + j));
       const int16_t zero = rows.zero.empty() ? int16_t{0} : rows.zero[g];
-      values[j] =
-          (number_of(rows, codes[col + j]) - static_cast<float>(zero)) * rows.scale[g];
+      values[j] = (number_of(rows, codes[col + j]) - static_cast<float>(zero)) * rows.scale[g];
     }
   }
 }
@@ -58,9 +56,8 @@ std::vector<int32_t> sorted_columns(std::span<const int32_t> group_of, int64_t g
                                     std::string_view tensor) {
   std::vector<int32_t> order(group_of.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](int32_t col) {
-    return group_of[static_cast<size_t>(col)];
-  });
+  std::ranges::stable_sort(order, {},
+                           [&](int32_t col) { return group_of[static_cast<size_t>(col)]; });
   for (size_t i = 0; i < order.size(); ++i) {
     const int32_t found = group_of[static_cast<size_t>(order[i])];
     const auto want = static_cast<int32_t>(static_cast<int64_t>(i) / group);

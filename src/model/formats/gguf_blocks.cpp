@@ -14,8 +14,17 @@ namespace tessera::model {
 namespace {
 
 enum Number : int {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
-  kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kBf16 = 30,
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBf16 = 30,
 };
 
 constexpr BlockType kTypes[] = {
@@ -66,8 +75,7 @@ void read_codes(const BlockType& type, const std::byte* block, int16_t* codes, f
     case kQ5_0:
       scale[0] = half_at(block, 0);
       for (int64_t i = 0; i < 32; ++i) {
-        codes[i] =
-            static_cast<int16_t>((nibble(block + 6, i) | fifth_bit(block + 2, i) << 4) - 16);
+        codes[i] = static_cast<int16_t>((nibble(block + 6, i) | fifth_bit(block + 2, i) << 4) - 16);
       }
       return;
     case kQ8_0:
@@ -104,8 +112,8 @@ void read_values(const BlockType& type, const std::byte* block, float* out) {
     const float d = half_at(block, 0), min = half_at(block, 2);
     const bool has_fifth = type.number == kQ5_1;
     for (int64_t i = 0; i < 32; ++i) {
-      const int code = has_fifth ? nibble(block + 8, i) | fifth_bit(block + 4, i) << 4
-                                 : nibble(block + 4, i);
+      const int code =
+          has_fifth ? nibble(block + 8, i) | fifth_bit(block + 4, i) << 4 : nibble(block + 4, i);
       out[i] = static_cast<float>(code) * d + min;
     }
     return;

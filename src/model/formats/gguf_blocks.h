@@ -19,11 +19,11 @@ namespace tessera::model {
 struct BlockType {
   int number;
   std::string_view name;
-  int64_t num_elements;                 // of a block
-  int64_t num_bytes;                    // of a block
-  std::optional<DType> dtype = {};      // of elements that are no codes
-  std::optional<DType> codes = {};      // that hold it exactly: i4 or i8, without zero points
-  int64_t group = 0;                    // elements per scale of these codes
+  int64_t num_elements;             // of a block
+  int64_t num_bytes;                // of a block
+  std::optional<DType> dtype = {};  // of elements that are no codes
+  std::optional<DType> codes = {};  // that hold it exactly: i4 or i8, without zero points
+  int64_t group = 0;                // elements per scale of these codes
 };
 
 std::span<const BlockType> block_types();

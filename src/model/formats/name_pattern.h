@@ -26,8 +26,8 @@ class NamePattern {
   enum class Kind : uint8_t { byte, split, begin, end, accept };
   struct Instruction {
     Kind kind = Kind::accept;
-    int next = 0;                // a split goes on here,
-    int other = 0;               // and here
+    int next = 0;                 // a split goes on here,
+    int other = 0;                // and here
     std::bitset<256> bytes = {};  // those that `byte` accepts
   };
 

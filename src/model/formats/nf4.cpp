@@ -5,8 +5,7 @@
 namespace tessera::model {
 
 void decode_nf4(std::span<const uint8_t> bytes, std::span<const float> table,
-                std::span<const float> absmax, int64_t block, int64_t first,
-                std::span<float> out) {
+                std::span<const float> absmax, int64_t block, int64_t first, std::span<float> out) {
   const int64_t first_block = first / block;
   for (size_t i = 0; i < out.size(); ++i) {
     const uint8_t byte = bytes[i / 2];

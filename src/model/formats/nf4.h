@@ -16,7 +16,6 @@ void decode_nf4(std::span<const uint8_t> bytes, std::span<const float> table,
 
 // Largest values that are quantised: table[code] * scale of its block, plus offset.
 void decode_nested(std::span<const uint8_t> codes, std::span<const float> table,
-                   std::span<const float> scale, int64_t block, float offset,
-                   std::span<float> out);
+                   std::span<const float> scale, int64_t block, float offset, std::span<float> out);
 
 }  // namespace tessera::model

@@ -131,7 +131,8 @@ void read_fp8(const Fields& fields, StoredFormats& formats) {
 
 void read_bitsandbytes(const Fields& fields, StoredFormats& formats) {
   if (!fields.flag("load_in_4bit", false)) {
-    fail(concat(fields.prefix(), "load_in_4bit is not set; of bitsandbytes only 4-bit weights "
+    fail(concat(fields.prefix(),
+                "load_in_4bit is not set; of bitsandbytes only 4-bit weights "
                 "are supported"));
   }
   expect_text(fields, "bnb_4bit_quant_type", "nf4", "nf4");
@@ -176,8 +177,8 @@ class CompressedGroup {
       stored.storage = Storage::packed;
       return;
     }
-    const bool is_bytes = format == "naive-quantized" ||
-                          format == (is_float ? "float-quantized" : "int-quantized");
+    const bool is_bytes =
+        format == "naive-quantized" || format == (is_float ? "float-quantized" : "int-quantized");
     if (!is_bytes || stored.bits != 8) {
       fail(concat(group_.prefix(), "format is '", shown(format), "' for ", stored.bits, "-bit ",
                   is_float ? "floats" : "integers",
@@ -209,8 +210,8 @@ class CompressedGroup {
   static void read_order(const Fields& weights, StoredFormat& stored) {
     const json* order = weights.find("actorder");
     if (order == nullptr || (order->is_boolean() && !order->get<bool>())) return;
-    const bool is_group = (order->is_string() && order->get<std::string>() == "group") ||
-                          order->is_boolean();
+    const bool is_group =
+        (order->is_string() && order->get<std::string>() == "group") || order->is_boolean();
     if (is_group) {
       stored.has_order = stored.group > 0;
     } else if (!order->is_string() ||
@@ -261,7 +262,8 @@ void read_compressed(const Fields& fields, StoredFormats& formats) {
     formats.rules.push_back(std::move(rule));
   }
   if (fields.has("kv_cache_scheme")) {
-    formats.notes.push_back(concat(fields.prefix(), "kv_cache_scheme is not used: the cache keeps "
+    formats.notes.push_back(concat(fields.prefix(),
+                                   "kv_cache_scheme is not used: the cache keeps "
                                    "keys and values as --kv says, with scales of its own"));
   }
 }

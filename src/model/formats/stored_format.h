@@ -31,12 +31,12 @@ enum class Storage : uint8_t {
 
 struct StoredFormat {
   Storage storage = Storage::values;
-  DType codes = DType::f32;     // of `bytes`: i8 or e4m3
-  int bits = 0;                 // of words
-  int64_t group = 0;            // elements of k per scale; 0: all
-  int64_t rows_per_scale = 1;   // 0: one scale for the tensor
+  DType codes = DType::f32;    // of `bytes`: i8 or e4m3
+  int bits = 0;                // of words
+  int64_t group = 0;           // elements of k per scale; 0: all
+  int64_t rows_per_scale = 1;  // 0: one scale for the tensor
   bool has_zero_points = false;
-  bool has_order = false;             // the columns of a group may be apart (act-order)
+  bool has_order = false;              // the columns of a group may be apart (act-order)
   std::string_view scale_suffix = {};  // of `bytes`: "weight_scale" or "weight_scale_inv"
   int block_type = 0;                  // of `gguf`: the number of its type
   int64_t head_rows = 0;               // of `gguf`: rows of a head whose halves are interleaved
@@ -61,10 +61,10 @@ class StoredFormats {
     std::vector<NamePattern> targets;  // empty: every linear layer
     StoredFormat format;
   };
-  std::string method;                                       // "gptq"
+  std::string method;                                        // "gptq"
   std::map<std::string, StoredFormat, std::less<>> by_name;  // looked up first
-  std::vector<NamePattern> kept;                            // layers that are stored as values
-  std::vector<Rule> rules;                                  // the first that matches
+  std::vector<NamePattern> kept;                             // layers that are stored as values
+  std::vector<Rule> rules;                                   // the first that matches
   // What the file says about activations: the type that they are meant to be quantised to. Products
   // take them in the model's type, as gemm does with a weight of codes.
   std::optional<DType> activations = {};

@@ -172,7 +172,8 @@ void StoredLayer::decode_words(int64_t row, DecodedRows& rows) const {
     const auto most = static_cast<int16_t>((1 << format_.bits) - 1);
     for (int16_t& zero : rows.zero) {
       if (zero == most) {
-        refuse("qzeros", concat("holds ", most, ", a zero point of ", most + 1, " or of 0, "
+        refuse("qzeros", concat("holds ", most, ", a zero point of ", most + 1,
+                                " or of 0, "
                                 "depending on the reader; store the layer as gptq_v2"));
       }
       ++zero;
@@ -240,10 +241,8 @@ DecodedRows StoredLayer::decode(int64_t row, int64_t count) const {
   const bool is_aligned = row % kAligned == 0 && (count % kAligned == 0 || row + count == n_);
   const int64_t first = is_aligned ? row : row / kAligned * kAligned;
   const int64_t last = is_aligned ? row + count : std::min(n_, divide_up(row + count, 8) * 8);
-  DecodedRows rows{.num_rows = last - first,
-                   .num_cols = k_,
-                   .num_groups = num_groups(),
-                   .group = format_.group};
+  DecodedRows rows{
+      .num_rows = last - first, .num_cols = k_, .num_groups = num_groups(), .group = format_.group};
   rows.codes.resize(static_cast<size_t>(rows.num_rows * k_));
   switch (format_.storage) {
     case Storage::gguf: {

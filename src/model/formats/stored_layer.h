@@ -57,7 +57,7 @@ class StoredLayer {
   std::vector<std::string> names_;
   const StoredTensor* codes_ = nullptr;
   const StoredTensor* scale_ = nullptr;
-  const StoredTensor* zeros_ = nullptr;     // null: none
+  const StoredTensor* zeros_ = nullptr;      // null: none
   const StoredTensor* groups_of_ = nullptr;  // null: column / group
   struct Nf4;
   std::shared_ptr<const Nf4> nf4_;  // null for other formats

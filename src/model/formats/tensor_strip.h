@@ -32,9 +32,9 @@ std::vector<T> read_strip(const StoredTensor& tensor, const Strip& strip) {
   const int64_t count = is_run ? strip.num_rows * strip.num_cols : strip.num_cols;
   for (int64_t i = 0; i < runs && count > 0; ++i) {
     const int64_t first = (strip.row + i) * width + strip.col;
-    tensor.file->read(tensor.begin + first * size,
-                      std::as_writable_bytes(std::span(elements.data() + i * count,
-                                                       static_cast<size_t>(count))));
+    tensor.file->read(
+        tensor.begin + first * size,
+        std::as_writable_bytes(std::span(elements.data() + i * count, static_cast<size_t>(count))));
   }
   return elements;
 }

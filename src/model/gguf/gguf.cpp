@@ -23,7 +23,19 @@ constexpr uint64_t kMaxAxes = 4;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 
 enum class Type : uint32_t {
-  u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64,
+  u8,
+  i8,
+  u16,
+  i16,
+  u32,
+  i32,
+  f32,
+  boolean,
+  text,
+  array,
+  u64,
+  i64,
+  f64,
 };
 
 uint64_t size_of(Type type) {
@@ -62,8 +74,8 @@ class Bytes {
                   ", and the file ends at ", size_, "; it is cut off or damaged: fetch it again"));
     }
     if (at_ < begin_ || at_ + count > begin_ + window_.size()) refill(count);
-    const std::span taken = window_.subspan(static_cast<size_t>(at_ - begin_),
-                                            static_cast<size_t>(count));
+    const std::span taken =
+        window_.subspan(static_cast<size_t>(at_ - begin_), static_cast<size_t>(count));
     at_ += count;
     return taken;
   }
@@ -178,7 +190,8 @@ class GgufParser {
     const Type type = read_type(key);
     const auto count = bytes_.number<uint64_t>("a length");
     if (type == Type::array) {
-      fail(concat(bytes_.origin(), ": key '", shown(key), "' is an array of arrays, which is not "
+      fail(concat(bytes_.origin(), ": key '", shown(key),
+                  "' is an array of arrays, which is not "
                   "supported"));
     }
     if (count > bytes_.left() / size_of(type)) {
@@ -221,16 +234,15 @@ class GgufParser {
       tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
     }
     const auto number = bytes_.number<uint32_t>("a type of elements");
-    const BlockType* type =
-        number < 1024 ? find_block_type(static_cast<int>(number)) : nullptr;
+    const BlockType* type = number < 1024 ? find_block_type(static_cast<int>(number)) : nullptr;
     if (type == nullptr) {
       std::string all;
       for (const BlockType& one : block_types()) all += concat(all.empty() ? "" : ", ", one.name);
       refuse(concat("has elements of type number ", number, "; supported are ", all));
     }
     if (tensor.shape.back() % type->num_elements != 0) {
-      refuse(concat("has rows of ", tensor.shape.back(), " elements, which are not whole blocks of ",
-                    type->name));
+      refuse(concat("has rows of ", tensor.shape.back(),
+                    " elements, which are not whole blocks of ", type->name));
     }
     tensor.type = type->number;
     tensor.num_bytes = static_cast<int64_t>(count) / type->num_elements * type->num_bytes;
@@ -245,11 +257,10 @@ class GgufParser {
 
   // Offsets count from the end of the header, rounded up.
   void place_tensors() {
-    const auto alignment =
-        static_cast<uint64_t>(file_.whole("general.alignment").value_or(32));
+    const auto alignment = static_cast<uint64_t>(file_.whole("general.alignment").value_or(32));
     if (alignment == 0 || alignment > kMaxAlignment || alignment % 8 != 0) {
-      file_.refuse("general.alignment", concat("is ", static_cast<int64_t>(alignment),
-                                               "; it must be a multiple of 8"));
+      file_.refuse("general.alignment",
+                   concat("is ", static_cast<int64_t>(alignment), "; it must be a multiple of 8"));
     }
     const uint64_t data = (bytes_.at() + alignment - 1) / alignment * alignment;
     std::vector<const GgufTensor*> sorted;

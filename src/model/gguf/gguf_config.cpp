@@ -33,11 +33,11 @@ struct NamePair {
   std::string_view gguf, ours;
 };
 constexpr NamePair kBlockNames[] = {
-    {"attn_norm", "input_layernorm"},      {"ffn_norm", "post_attention_layernorm"},
-    {"attn_q", "self_attn.q_proj"},        {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},        {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"},   {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_gate", "mlp.gate_proj"},         {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},      {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
 };
 constexpr NamePair kNames[] = {
@@ -117,15 +117,13 @@ json read_rope_factors(const GgufFile& gguf, const ReadBytes& read, const GgufTe
     const std::vector<double> wanted = llama3_factors(head_dim, theta, factor);
     bool is_same = true;
     for (size_t i = 0; i < stored.size(); ++i) {
-      is_same = is_same && std::fabs(static_cast<double>(stored[i]) - wanted[i]) <= 1e-3 * wanted[i];
+      is_same =
+          is_same && std::fabs(static_cast<double>(stored[i]) - wanted[i]) <= 1e-3 * wanted[i];
     }
     if (is_same) {
-      return {{"rope_type", "llama3"},
-              {"rope_theta", theta},
-              {"factor", factor},
-              {"low_freq_factor", 1.0},
-              {"high_freq_factor", 4.0},
-              {"original_max_position_embeddings", 8192}};
+      return {{"rope_type", "llama3"},   {"rope_theta", theta},
+              {"factor", factor},        {"low_freq_factor", 1.0},
+              {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
     }
   }
   gguf.refuse(kRopeFactors, "holds factors that are neither those of Llama 3.1 nor of Llama 3.2");
@@ -183,9 +181,8 @@ std::shared_ptr<const StoredFormats> read_formats(const GgufFile& gguf,
     std::string layer = gguf_tensor_name(tensor.name);
     constexpr std::string_view kWeight = ".weight";
     if (layer.ends_with(kWeight)) layer.resize(layer.size() - kWeight.size());
-    formats->by_name[layer] = {.storage = Storage::gguf,
-                               .block_type = tensor.type,
-                               .head_rows = is_turned ? head_dim : 0};
+    formats->by_name[layer] = {
+        .storage = Storage::gguf, .block_type = tensor.type, .head_rows = is_turned ? head_dim : 0};
   }
   return formats;
 }
@@ -225,8 +222,7 @@ ModelConfig gguf_config(const GgufFile& gguf, const ReadBytes& read) {
                 concat("is ", num_heads, " and embedding_length ", hidden, "; they must be 1 to ",
                        kMaxHeads, " and 1 to ", kMaxHidden));
   }
-  const int64_t head_dim =
-      keys.whole_or_none("attention.key_length").value_or(hidden / num_heads);
+  const int64_t head_dim = keys.whole_or_none("attention.key_length").value_or(hidden / num_heads);
   if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
     gguf.refuse(keys.key("attention.key_length"),
                 concat("is ", head_dim, "; it must be even and at most ", kMaxHeadDim));

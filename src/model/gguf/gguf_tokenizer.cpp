@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kSpace = "\u2581";  // SentencePiece's space
-constexpr size_t kMaxPiece = 512;             // bytes of a piece that may be merged
+constexpr size_t kMaxPiece = 512;              // bytes of a piece that may be merged
 
 // What the file calls a way to cut text into words, and how: the expression, or none for GPT-2's.
 struct Words {
@@ -49,8 +49,8 @@ class TokenizerWriter {
     tokens_ = tokens;
     types_ = gguf.wholes("tokenizer.ggml.token_type");
     if (types_ != nullptr && types_->size() != tokens_->size()) {
-      gguf.refuse("tokenizer.ggml.token_type", concat("has ", types_->size(), " elements for ",
-                                                      tokens_->size(), " tokens"));
+      gguf.refuse("tokenizer.ggml.token_type",
+                  concat("has ", types_->size(), " elements for ", tokens_->size(), " tokens"));
     }
   }
 
@@ -118,8 +118,7 @@ class TokenizerWriter {
     if (words == std::end(kWords)) {
       std::string all;
       for (const Words& one : kWords) all += concat(all.empty() ? "" : ", ", one.name);
-      gguf_.refuse("tokenizer.ggml.pre",
-                   concat("is '", shown(name), "'; supported are ", all));
+      gguf_.refuse("tokenizer.ggml.pre", concat("is '", shown(name), "'; supported are ", all));
     }
     const json bytes = {{"type", "ByteLevel"},
                         {"add_prefix_space", false},
@@ -146,10 +145,10 @@ class TokenizerWriter {
     if (has_prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
     normalizers.push_back(space);
     document["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
-    json decoders = json::array(
-        {{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
-         {{"type", "ByteFallback"}},
-         {{"type", "Fuse"}}});
+    json decoders =
+        json::array({{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
+                     {{"type", "ByteFallback"}},
+                     {{"type", "Fuse"}}});
     if (has_prefix) {
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }

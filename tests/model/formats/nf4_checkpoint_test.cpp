@@ -101,7 +101,8 @@ TEST(Nf4Checkpoint, IsRefusedWithoutItsState) {
   config.replace(config.find("\"intermediate_size\": 256"), 24, "\"intermediate_size\": 512");
   folder.write("config.json", config);
   const std::string message = message_of([&] { load(folder, {}); });
-  EXPECT_NE(message.find("quant_state.bitsandbytes__nf4' says shape"), std::string::npos) << message;
+  EXPECT_NE(message.find("quant_state.bitsandbytes__nf4' says shape"), std::string::npos)
+      << message;
 }
 
 }  // namespace

@@ -34,10 +34,9 @@ TEST(QuantizationConfig, ReadsGptq) {
   const StoredFormat& format = formats->of(kQuery);
   EXPECT_EQ(format.storage, Storage::gptq);
   EXPECT_EQ(model::to_string(format), "gptq, 4 bits, groups of 128, zero points, act-order");
-  EXPECT_EQ(form_of(format, 4096), (CodeForm{.codes = DType::i4,
-                                             .group = 128,
-                                             .has_zero_points = true,
-                                             .has_order = true}));
+  EXPECT_EQ(
+      form_of(format, 4096),
+      (CodeForm{.codes = DType::i4, .group = 128, .has_zero_points = true, .has_order = true}));
   EXPECT_EQ(form_of(format, 4000), std::nullopt) << "the last group is incomplete";
   EXPECT_EQ(formats->of("lm_head").storage, Storage::values);
   EXPECT_EQ(formats->of("model.embed_tokens").storage, Storage::values);
@@ -79,22 +78,28 @@ TEST(QuantizationConfig, ReadsTheSchemesOfCompressedTensors) {
   };
   const Case cases[] = {
       {R"("num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": true)",
-       "pack-quantized", {.codes = DType::i4, .group = 128}},
+       "pack-quantized",
+       {.codes = DType::i4, .group = 128}},
       {R"("num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": false,
           "actorder": "group")",
        "pack-quantized",
        {.codes = DType::i4, .group = 128, .has_zero_points = true, .has_order = true}},
       {R"("num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true,
           "actorder": "weight")",
-       "pack-quantized", {.codes = DType::i8}},
-      {R"("num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true)", "int-quantized",
+       "pack-quantized",
+       {.codes = DType::i8}},
+      {R"("num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true)",
+       "int-quantized",
        {.codes = DType::i8}},
       {R"("num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true)",
-       "float-quantized", {.codes = DType::e4m3}},
+       "float-quantized",
+       {.codes = DType::e4m3}},
       {R"("num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": true)",
-       "float-quantized", {.codes = DType::e4m3}},
+       "float-quantized",
+       {.codes = DType::e4m3}},
       {R"("num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128])",
-       "float-quantized", {.codes = DType::e4m3, .group = 128, .rows_per_scale = 128}},
+       "float-quantized",
+       {.codes = DType::e4m3, .group = 128, .rows_per_scale = 128}},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.weights);
@@ -107,8 +112,8 @@ TEST(QuantizationConfig, ReadsTheSchemesOfCompressedTensors) {
 
 TEST(QuantizationConfig, SaysWhatIsNotUsed) {
   const std::string weights = R"("num_bits": 8, "type": "int", "strategy": "channel")";
-  const auto formats = parse(compressed(weights, "int-quantized",
-                                        R"(, "input_activations": {"num_bits": 8, "type": "int"})"));
+  const auto formats = parse(compressed(
+      weights, "int-quantized", R"(, "input_activations": {"num_bits": 8, "type": "int"})"));
   EXPECT_EQ(formats->activations, DType::i8);
   ASSERT_EQ(formats->notes.size(), 1u);
   EXPECT_NE(formats->notes[0].find("asks for activations as i8"), std::string::npos);

@@ -67,7 +67,7 @@ struct QuantizedKind {
   int bits = 4;
   int64_t group = 0;  // 0: all of k
   bool is_symmetric = false;
-  bool is_sorted = false;      // act-order: columns of a group lie apart
+  bool is_sorted = false;  // act-order: columns of a group lie apart
   bool is_fp8 = false;
   int64_t rows_per_scale = 1;  // 0: one scale for all
 };
@@ -80,8 +80,8 @@ inline Quantized random_weight(int64_t n, int64_t k, const QuantizedKind& kind, 
     return static_cast<int>(random() % static_cast<uint32_t>(limit));
   };
   const int64_t group = kind.group > 0 ? kind.group : k;
-  Quantized w{.n = n, .k = k, .groups = (k + group - 1) / group, .bits = kind.bits,
-              .is_fp8 = kind.is_fp8};
+  Quantized w{
+      .n = n, .k = k, .groups = (k + group - 1) / group, .bits = kind.bits, .is_fp8 = kind.is_fp8};
   const int levels = 1 << kind.bits;
   for (int64_t i = 0; i < n * k; ++i) {
     // FP8: magnitudes below 4, so that the model stays finite; both signs.
@@ -145,8 +145,8 @@ inline void add_gptq(std::vector<RawTensor>& file, const std::string& layer, con
   std::vector<int32_t> group_of(w.group_of.begin(), w.group_of.end());
   file.push_back(raw(layer + ".qweight", "I32", {w.k / per, w.n}, words));
   file.push_back(raw(layer + ".qzeros", "I32", {w.groups, w.n / per}, zeros));
-  file.push_back(raw(layer + ".scales", "F16", {w.groups, w.n},
-                     as_halves(turned(w.scales, w.n, w.groups))));
+  file.push_back(
+      raw(layer + ".scales", "F16", {w.groups, w.n}, as_halves(turned(w.scales, w.n, w.groups))));
   file.push_back(raw(layer + ".g_idx", "I32", {w.k}, group_of));
 }
 
@@ -164,8 +164,8 @@ inline void add_awq(std::vector<RawTensor>& file, const std::string& layer, cons
   }
   file.push_back(raw(layer + ".qweight", "I32", {w.k, w.n / 8}, words));
   file.push_back(raw(layer + ".qzeros", "I32", {w.groups, w.n / 8}, zeros));
-  file.push_back(raw(layer + ".scales", "F16", {w.groups, w.n},
-                     as_halves(turned(w.scales, w.n, w.groups))));
+  file.push_back(
+      raw(layer + ".scales", "F16", {w.groups, w.n}, as_halves(turned(w.scales, w.n, w.groups))));
 }
 
 inline void add_packed(std::vector<RawTensor>& file, const std::string& layer, const Quantized& w,
@@ -198,7 +198,8 @@ inline void add_packed(std::vector<RawTensor>& file, const std::string& layer, c
 inline void add_bytes(std::vector<RawTensor>& file, const std::string& layer, const Quantized& w,
                       const QuantizedKind& kind, const std::string& suffix) {
   std::vector<uint8_t> bytes;
-  for (const int code : w.codes) bytes.push_back(static_cast<uint8_t>(w.is_fp8 ? code : code - 128));
+  for (const int code : w.codes)
+    bytes.push_back(static_cast<uint8_t>(w.is_fp8 ? code : code - 128));
   file.push_back(raw(layer + ".weight", w.is_fp8 ? "F8_E4M3" : "I8", {w.n, w.k}, bytes));
   const int64_t by = kind.rows_per_scale == 0 ? w.n : kind.rows_per_scale;
   std::vector<float> scales;

@@ -24,7 +24,8 @@ inline std::string config_json(const std::string& quantization) {
 
 inline bool is_linear(const std::string& name) { return name.find("_proj.") != std::string::npos; }
 
-inline RawTensor values_of(const std::string& name, const std::vector<int64_t>& shape, uint32_t seed) {
+inline RawTensor values_of(const std::string& name, const std::vector<int64_t>& shape,
+                           uint32_t seed) {
   std::mt19937 random(seed);
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -36,7 +37,8 @@ inline RawTensor values_of(const std::string& name, const std::vector<int64_t>& 
   return raw(name, "F32", shape, values);
 }
 
-inline std::unique_ptr<model::Model> load(const TemporaryFolder& folder, const model::LoadOptions& options) {
+inline std::unique_ptr<model::Model> load(const TemporaryFolder& folder,
+                                          const model::LoadOptions& options) {
   const model::ModelConfig config = model::load_config(folder.path());
   return load_model(model::Checkpoint::open(folder.path()), config, options);
 }

@@ -68,8 +68,11 @@ struct Encoded {
 };
 
 Encoded tensors_of(const CodeForm& form, int64_t k, int64_t groups) {
-  Encoded made{Tensor(form.codes, {1, k}), Tensor(DType::f32, {1, groups}),
-               Tensor(DType::u8, {1, groups}), Tensor(DType::i32, {k}), {}};
+  Encoded made{Tensor(form.codes, {1, k}),
+               Tensor(DType::f32, {1, groups}),
+               Tensor(DType::u8, {1, groups}),
+               Tensor(DType::i32, {k}),
+               {}};
   made.weight = {.values = made.codes, .scale = made.scale.view()};
   if (form.has_zero_points) made.weight.zero_point = made.zero.view();
   if (form.has_order) made.weight.order = made.order.view();
@@ -126,8 +129,9 @@ TEST(DecodedRows, RefuseACodeThatIsNotSymmetric) {
 TEST(DecodedRows, SortColumnsByTheirGroup) {
   EXPECT_EQ(model::sorted_columns(std::vector<int32_t>{1, 0, 1, 0}, 2, "w"),
             (std::vector<int32_t>{1, 3, 0, 2}));
-  const std::string message =
-      message_of([&] { model::sorted_columns(std::vector<int32_t>{1, 0, 0, 0}, 2, "w.g_idx"); });
+  const std::string message = message_of([&] {
+    model::sorted_columns(std::vector<int32_t>{1, 0, 0, 0}, 2, "w.g_idx");
+  });
   EXPECT_NE(message.find("'w.g_idx' puts other than 2 columns into group 0"), std::string::npos)
       << message;
 }
@@ -178,7 +182,7 @@ TEST(GgufBlocks, Q4_1AndQ5_1AddASmallestValue) {
 TEST(GgufBlocks, Q5_0) {
   std::vector<uint8_t> block(22, 0x00);
   block[1] = 0x3c;
-  block[5] = 0x80;  // the fifth bit of element 31
+  block[5] = 0x80;   // the fifth bit of element 31
   block[21] = 0x50;  // the nibble of element 31: 5
   const std::vector<float> values = values_of(6, block);
   EXPECT_EQ(values[31], 5.0f);  // 16 + 5 - 16
@@ -204,7 +208,7 @@ TEST(GgufBlocks, Q4_KAndQ5_K) {
     block[8 + j] = static_cast<uint8_t>(9 + j);
   }
   for (uint8_t j = 0; j < 4; ++j) {
-    const int scale = 5 + j + (j == 0 ? 48 : 0), min = 13 + j;  // group 4 has scale 53: two high bits
+    const int scale = 5 + j + (j == 0 ? 48 : 0), min = 13 + j;  // 53 for group 4: two high bits
     block[12 + j] = static_cast<uint8_t>((scale & 15) | (min & 15) << 4);
     block[4 + j] = static_cast<uint8_t>(block[4 + j] | scale >> 4 << 6);
     block[8 + j] = static_cast<uint8_t>(block[8 + j] | min >> 4 << 6);
@@ -229,11 +233,11 @@ TEST(GgufBlocks, Q4_KAndQ5_K) {
 
 TEST(GgufBlocks, Q6_K) {
   std::vector<uint8_t> block(210, 0x00);
-  block[209] = 0x3c;                         // d 1
+  block[209] = 0x3c;  // d 1
   for (size_t g = 0; g < 16; ++g) block[192 + g] = static_cast<uint8_t>(g + 1);
-  block[207] = 0xfe;                         // the last scale: -2
-  block[0] = 0x95;                           // elements 0 and 64
-  block[128] = 0b00'01'00'10;                // upper bits of elements 0, 32, 64, 96
+  block[207] = 0xfe;                                       // the last scale: -2
+  block[0] = 0x95;                                         // elements 0 and 64
+  block[128] = 0b00'01'00'10;                              // upper bits of elements 0, 32, 64, 96
   block[64 + 63] = 0xf0, block[128 + 63] = 0b11'00'00'00;  // element 255: 63
   const std::vector<float> values = values_of(14, block);
   EXPECT_EQ(values[0], 1.0f * (2 * 16 + 5 - 32));
@@ -252,8 +256,8 @@ TEST(Nf4, TheFirstElementIsTheHighNibble) {
   std::vector<float> table(16), out(6);
   for (size_t i = 0; i < 16; ++i) table[i] = static_cast<float>(i);
   // Elements 2 to 7 of blocks of 4.
-  model::decode_nf4(std::vector<uint8_t>{0x12, 0x34, 0x56}, table, std::vector<float>{10, 100}, 4, 2,
-                    out);
+  model::decode_nf4(std::vector<uint8_t>{0x12, 0x34, 0x56}, table, std::vector<float>{10, 100}, 4,
+                    2, out);
   EXPECT_EQ(out, (std::vector<float>{10, 20, 300, 400, 500, 600}));
 }
 
