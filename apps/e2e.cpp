@@ -80,7 +80,7 @@ E2eWorkload find_workload(const BenchE2eOptions& options) {
 double read_weight_bytes(const Subject& subject, const EngineMetrics& metrics,
                          const EngineOptions& options) {
   const model::ModelConfig& config = subject.config;
-  const bool is_head = config.has_tied_embeddings && options.weights == WeightFormat::plain;
+  const bool is_head = config.has_tied_embeddings && !is_quantizing(options.weights);
   const int64_t embedding = config.vocab * config.hidden * bit_width(options.dtype) / 8;
   return static_cast<double>(metrics.weight_bytes - (is_head ? 0 : embedding));
 }

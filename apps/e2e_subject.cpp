@@ -115,6 +115,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
   const model::LoadOptions load = {
       .dtype = options.dtype,
       .format = options.weights,
+      .weight_group = options.weight_group,
       .device = options.device,
       .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
   const auto make = [&](const model::ModelConfig& config, uint64_t seed) {

@@ -13,10 +13,12 @@
 #include "apps/output.h"
 #include "apps/verbs.h"
 #include "core/text.h"
+#include "engine/early_start.h"
 #include "model/config.h"
+#include "model/formats/stored_format.h"
+#include "model/gguf/gguf.h"
 #include "model/model.h"
 #include "model/safetensors.h"
-#include "tessera/text/chat_template.h"
 
 namespace tessera::apps {
 namespace {
@@ -71,8 +73,23 @@ std::string_view name_of(RopeScalingKind kind) {
   return "";
 }
 
+std::string format_of(const model::ModelConfig& config) {
+  return config.formats == nullptr ? "values" : config.formats->method;
+}
+
+// How linear layers are kept if the model is loaded as it is stored.
+Json kept_json(const model::ModelConfig& config) {
+  Json rows = Json::array();
+  const auto dry = model::make_dry_model(config, {.dtype = DType::bf16});
+  for (const model::KeptWeights& kept : dry->weights().kept()) {
+    rows.push_back({{"as", kept.as}, {"count", kept.count}, {"bytes", kept.num_bytes}});
+  }
+  return rows;
+}
+
 Json config_json(const model::ModelConfig& config) {
   return {{"architecture", config.architecture},
+          {"format", format_of(config)},
           {"parameters", config.num_parameters()},
           {"dtype", name(config.dtype)},
           {"num_layers", config.num_layers},
@@ -129,6 +146,10 @@ Json cache_json(const model::ModelConfig& config) {
 
 Json files_json(const fs::path& folder) {
   std::map<std::string, int64_t> files;
+  if (fs::is_regular_file(folder)) {
+    files[folder.filename().string()] = static_cast<int64_t>(fs::file_size(folder));
+    return files;
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.is_regular_file()) {
       files[entry.path().filename().string()] = static_cast<int64_t>(entry.file_size());
@@ -144,13 +165,16 @@ Json inspect_folder(const fs::path& folder, bool has_table) {
   for (const auto& [name, tensor] : checkpoint.tensors()) tensors.push_back(&tensor);
   std::error_code ignored;
   Json json = {{"model", folder.string()}, {"config", config_json(config)}};
-  json["has_tokenizer"] = fs::exists(folder / "tokenizer.json", ignored);
-  json["has_chat_template"] = load_chat_settings(folder).template_source.has_value();
+  json["has_tokenizer"] = model::is_gguf(folder) || fs::exists(folder / "tokenizer.json", ignored);
+  json["has_chat_template"] = engine::read_chat_settings(folder).template_source.has_value();
   json["files"] = files_json(folder);
   json["tensors"] = tensors_json(tensors, has_table);
   json["weight_bytes"] = {{"f32", weight_bytes(config, DType::f32, model::WeightFormat::plain)},
                           {"bf16", weight_bytes(config, DType::bf16, model::WeightFormat::plain)},
                           {"int8", weight_bytes(config, DType::bf16, model::WeightFormat::int8)}};
+  json["weight_bytes"]["stored"] = weight_bytes(config, DType::bf16, model::WeightFormat::stored);
+  json["linear_layers"] = kept_json(config);
+  json["notes"] = config.formats == nullptr ? Json::array() : Json(config.formats->notes);
   json["kv_cache"] = cache_json(config);
   json["fit"] = fit_json(config);
   return json;
@@ -187,14 +211,27 @@ std::string config_text(const Json& json) {
   }
   return concat(
       text_of(c["architecture"]), ", ", show_count(c["parameters"].get<int64_t>()),
-      " parameters, stored as ", text_of(c["dtype"]), "\n  ", c["num_layers"], " layers, hidden ",
-      c["hidden"], ", inter ", c["inter"], ", heads ", c["num_heads"], ", KV heads ",
-      c["num_kv_heads"], ", head_dim ", c["head_dim"], ", vocab ", c["vocab"], "\n  context ",
-      c["max_positions"], ", ", rope, window > 0 ? concat(", window ", window) : std::string(),
+      " parameters, stored as ",
+      text_of(c["format"]) == "values" ? text_of(c["dtype"]) : text_of(c["format"]), "\n  ",
+      c["num_layers"], " layers, hidden ", c["hidden"], ", inter ", c["inter"], ", heads ",
+      c["num_heads"], ", KV heads ", c["num_kv_heads"], ", head_dim ", c["head_dim"], ", vocab ",
+      c["vocab"], "\n  context ", c["max_positions"], ", ", rope,
+      window > 0 ? concat(", window ", window) : std::string(),
       c["tied_embeddings"].get<bool>() ? ", tied embeddings" : "", "\n  ",
-      json["has_tokenizer"].get<bool>() ? "tokenizer.json" : "no tokenizer.json", ", ",
+      json["has_tokenizer"].get<bool>() ? "tokenizer" : "no tokenizer.json", ", ",
       json["has_chat_template"].get<bool>() ? "chat template" : "no chat template: a base model",
       "\n");
+}
+
+std::string linear_text(const Json& json) {
+  std::string text =
+      concat("Linear layers, ", bytes_at(json["weight_bytes"]["stored"]), " of weights in all\n");
+  for (const Json& kept : json["linear_layers"]) {
+    text += concat("  ", kept["count"], " as ", text_of(kept["as"]), ", ", bytes_at(kept["bytes"]),
+                   "\n");
+  }
+  for (const Json& note : json["notes"]) text += concat("  note: ", text_of(note), "\n");
+  return text;
 }
 
 std::string tensors_text(const Json& tensors) {
@@ -260,8 +297,8 @@ std::string inspect_text(const Json& json) {
                   tensors_text(json["tensors"]));
   }
   return concat(shown_path(text_of(json["model"])), ": ", config_text(json),
-                files_text(json["files"]), tensors_text(json["tensors"]), cache_text(json),
-                fit_text(json));
+                files_text(json["files"]), tensors_text(json["tensors"]), linear_text(json),
+                cache_text(json), fit_text(json));
 }
 
 }  // namespace
@@ -270,7 +307,8 @@ void add_inspect(CLI::App& app, int&) {
   const auto options = std::make_shared<InspectOptions>();
   Verb verb(app, "inspect", "Shows a model: shapes, sizes, what fits where");
   verb.positional("MODEL", options->model,
-                  "A model's folder, or one .safetensors file; the bundled model if absent");
+                  "A model's folder, a .gguf file, or one .safetensors file; the bundled model if "
+                  "absent");
   FlagSet flags(verb, "Output");
   flags.toggle("--tensors", options->has_tensors, "List every tensor");
   flags.toggle("--json", options->is_json, "One JSON object instead of text");

@@ -14,6 +14,8 @@
 #include "core/parallel.h"
 #include "core/text.h"
 #include "engine/make_engine.h"
+#include "model/formats/stored_format.h"
+#include "model/gguf/gguf.h"
 
 namespace tessera::apps {
 namespace {
@@ -25,6 +27,7 @@ constexpr int64_t kMaxThreads = 1024;
 
 bool is_model(const fs::path& folder) {
   std::error_code ignored;
+  if (model::is_gguf(folder)) return true;
   return fs::exists(folder / "config.json", ignored);
 }
 
@@ -33,8 +36,10 @@ bool is_model(const fs::path& folder) {
 void add_model_flags(const Verb& verb, ModelOptions& options) {
   FlagSet model(verb, "Model");
   model.choice("--dtype", options.dtype, {"f32", "bf16", "f16"}, "Of weights and activations");
-  model.choice("--weights", options.weights, {"plain", "int8"},
-               "Linear layers as they are, or int8");
+  std::vector<std::string> weights;
+  for (const WeightFormatName& one : kWeightFormats) weights.emplace_back(one.name);
+  model.choice("--weights", options.weights, std::move(weights),
+               "Linear layers as stored, in --dtype (plain), or quantised while loading");
   std::vector<std::string> kv_types;
   for (const KvFormat type : kAllKvFormats) kv_types.emplace_back(name(type));
   model.choice("--kv", options.kv, std::move(kv_types), "How keys and values are kept");
@@ -42,6 +47,7 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
   FlagSet more(verb, "Advanced model");
   more.value("--device", options.device, "auto|cpu|cuda:N",
              "Where the model runs; auto is the first GPU if it has all kernels for it");
+  more.ranged("--group", options.group, 8, 65536, "N", "Inputs per scale of --weights int4");
   more.quantity("--context", options.context, "N",
                 "Most tokens of a sequence; what the model was made for if absent");
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
@@ -101,7 +107,8 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   EngineOptions made;
   made.field_names = flag_names();
   made.dtype = parse_dtype(options.dtype);
-  made.weights = find_weight_format(options.weights).value_or(WeightFormat::plain);
+  made.weights = find_weight_format(options.weights).value_or(WeightFormat::stored);
+  made.weight_group = options.group;
   made.kv_type = parse_kv_type(options.kv);
   if (made.kv_type == KvFormat::int4) made.page_size = 32;  // whole groups of keys
   made.check_weights = options.check_weights;
@@ -124,6 +131,11 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
     made.draft_folder = find_model(options.draft);
   }
   made.max_draft_tokens = options.draft_tokens;
+  if (config.formats != nullptr) {
+    for (const std::string& note : config.formats->notes) {
+      write_note(concat("tessera: ", note, "\n"));
+    }
+  }
   if (options.device == "auto") {
     const engine::DeviceChoice choice = engine::choose_device(config, made);
     made.device = choice.device;
@@ -257,6 +269,7 @@ constexpr std::array kRows = {
     Row{"top_k", "--top-k"},
     Row{"top_p", "--top-p"},
     Row{"typical_p", "--typical-p"},
+    Row{"weight_group", "--group"},
     Row{"weights", "--weights"},
 };
 

@@ -22,7 +22,8 @@ class Verb;
 
 struct ModelOptions {
   std::string dtype = "bf16";
-  std::string weights = "plain";
+  std::string weights = "stored";
+  int64_t group = kDefaultWeightGroup;
   std::string kv = "plain";
   std::string device = "auto";
   int64_t threads = 0;
@@ -37,7 +38,7 @@ struct ModelOptions {
   int64_t draft_tokens = 15;
 };
 
-// --dtype, --weights, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
+// --dtype, --weights, --group, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
 // --graphs, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
 void add_model_flags(const Verb& verb, ModelOptions& options);
 

@@ -214,7 +214,7 @@ int run(const RunOptions& options) {
   engine::OpenModel opened = engine::open_model(folder, config, engine_flags, std::move(early));
   bool is_chat = options.chat > 0;
   {
-    const PromptMaker prompts(opened.tokenizer, load_chat_settings(folder));
+    const PromptMaker prompts(opened.tokenizer, engine::read_chat_settings(folder));
     if (options.chat == 0) is_chat = prompts.has_template() || !options.system.empty();
     if (is_chat && !prompts.has_template()) {
       throw UsageError(
@@ -227,7 +227,7 @@ int run(const RunOptions& options) {
   }
   const std::unique_ptr<Engine> engine = load_engine(std::move(opened));
   if (!is_interactive) return answer(*engine, std::move(request), options, folder.string());
-  run_chat(*engine, PromptMaker(*engine->tokenizer(), load_chat_settings(folder)),
+  run_chat(*engine, PromptMaker(*engine->tokenizer(), engine::read_chat_settings(folder)),
            {.request = std::move(request),
             .system = options.system,
             .uses_template = is_chat,

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/text.h"
+#include "model/gguf/gguf_model.h"
 #include "tessera/core/error.h"
 
 namespace tessera::engine {
@@ -61,6 +62,10 @@ std::optional<Tokenizer> EarlyStart::take_tokenizer() {
 }
 
 Tokenizer read_tokenizer(const std::filesystem::path& folder) {
+  if (model::is_gguf(folder)) {
+    const model::GgufFile gguf = model::GgufFile::parse(model::WeightFile(folder));
+    return Tokenizer::parse(model::gguf_tokenizer_json(gguf), gguf.origin());
+  }
   const std::filesystem::path file = folder / "tokenizer.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) {
@@ -69,6 +74,20 @@ Tokenizer read_tokenizer(const std::filesystem::path& folder) {
                 "safetensors"));
   }
   return Tokenizer::load(file);
+}
+
+ChatSettings read_chat_settings(const std::filesystem::path& folder) {
+  if (!model::is_gguf(folder)) return load_chat_settings(folder);
+  const model::GgufFile gguf = model::GgufFile::parse(model::WeightFile(folder));
+  const auto token = [&](std::string_view key) -> std::string {
+    const auto id = gguf.whole(key);
+    const std::vector<std::string>* tokens = gguf.texts("tokenizer.ggml.tokens");
+    if (!id || tokens == nullptr || *id < 0 || *id >= std::ssize(*tokens)) return {};
+    return (*tokens)[static_cast<size_t>(*id)];
+  };
+  return {.template_source = gguf.text("tokenizer.chat_template"),
+          .bos_token = token("tokenizer.ggml.bos_token_id"),
+          .eos_token = token("tokenizer.ggml.eos_token_id")};
 }
 
 }  // namespace tessera::engine

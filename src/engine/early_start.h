@@ -12,6 +12,7 @@
 
 #include "model/weight_upload.h"
 #include "tessera/core/device.h"
+#include "tessera/text/chat_template.h"
 #include "tessera/text/tokenizer.h"
 
 namespace tessera::engine {
@@ -46,7 +47,9 @@ class EarlyStart {
   double tokenizer_seconds_ = 0;
 };
 
-// The tokenizer of a model's folder. Refuses a folder without one.
+// The tokenizer of a model's folder, or of a GGUF file. Refuses a folder without one.
 Tokenizer read_tokenizer(const std::filesystem::path& folder);
+// The chat template of the same, and the tokens it may name.
+ChatSettings read_chat_settings(const std::filesystem::path& folder);
 
 }  // namespace tessera::engine

@@ -19,9 +19,12 @@ namespace {
 
 std::string missing_on(Device device, const model::ModelConfig& config,
                        const EngineOptions& options) {
-  return model::find_missing_operation(
-      config, {.dtype = options.dtype, .format = options.weights, .device = device},
-      options.kv_type, options.page_size);
+  return model::find_missing_operation(config,
+                                       {.dtype = options.dtype,
+                                        .format = options.weights,
+                                        .weight_group = options.weight_group,
+                                        .device = device},
+                                       options.kv_type, options.page_size);
 }
 
 void check_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& folder,
@@ -61,6 +64,16 @@ std::string show(const model::UploadTimes& times) {
   return concat(shown_seconds(times.seconds), " of it to read and copy, by ", times.num_threads,
                 " threads that read ", shown_seconds(times.read_seconds), " and waited ",
                 shown_seconds(times.wait_seconds));
+}
+
+// The same after how linear layers are kept: "linear layers: 24 as i4, groups of 128".
+std::string show(const model::Weights& weights) {
+  std::string text;
+  for (const model::KeptWeights& kept : weights.kept()) {
+    text += concat(text.empty() ? "linear layers: " : "; ", kept.count, " as ", kept.as);
+  }
+  const std::string times = show(weights.upload_times());
+  return times.empty() ? text : concat(text, ", ", times);
 }
 
 // The draft's config, if the options ask for one.
@@ -155,6 +168,7 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
   }
   model::LoadOptions how = {.dtype = options.dtype,
                             .format = options.weights,
+                            .weight_group = options.weight_group,
                             .device = options.device,
                             .rank = communicator->rank(),
                             .num_ranks = communicator->size(),
@@ -167,7 +181,7 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
         model::load_model(model::Checkpoint::open(folder), config, how);
     clock.end({.name = phase,
                .num_bytes = model->weights().total_bytes(),
-               .note = show(model->weights().upload_times())});
+               .note = show(model->weights())});
     return model;
   };
   std::unique_ptr<model::Model> model = read(opened.folder, opened.config, "weights"), draft;

@@ -89,7 +89,7 @@ int64_t left_to_process() {
 std::string remedy(const EngineOptions& options) {
   const FieldNames& names = options.field_names;
   std::string text = concat("lower ", names("max_context"));
-  if (options.weights == WeightFormat::plain) text += concat(", use ", names("weights"), " int8");
+  if (!is_quantizing(options.weights)) text += concat(", use ", names("weights"), " int8");
   if (options.dtype == DType::f32) text += concat(", set ", names("dtype"), " to bf16");
   return text + ", or free memory";
 }
@@ -145,9 +145,12 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
   const int64_t batch = model::batch_bytes(limits);
   const int64_t sampling =
       model::TokenSampler::device_bytes(sampler_limits_of(options, config.vocab));
-  const model::ModelNeeds model = model::measure_model(
-      config, {.dtype = options.dtype, .format = options.weights, .device = options.device},
-      limits);
+  const model::ModelNeeds model = model::measure_model(config,
+                                                       {.dtype = options.dtype,
+                                                        .format = options.weights,
+                                                        .weight_group = options.weight_group,
+                                                        .device = options.device},
+                                                       limits);
   MemoryNeeds needs;
   needs.weights = model.weights;
   needs.activations = model.activations + batch + sampling + kernel_scratch_bytes(config, options);

@@ -176,6 +176,7 @@ void check_options(const EngineOptions& options) {
   check_option("max_step_logits", options.max_step_logits, 0, int64_t{1} << 24);
   check_option("max_queue", options.max_queue, 1, int64_t{1} << 30);
   check_option("max_draft_tokens", options.max_draft_tokens, 1, kMaxDraftTokens);
+  check_option("weight_group", options.weight_group, 8, 65536);
   const double timeout = options.step_timeout_s.value_or(0);
   if (!(timeout >= 0 && timeout <= 1e6)) {
     fail(concat(who, names("step_timeout_s"), " is ", timeout,

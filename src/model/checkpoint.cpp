@@ -13,6 +13,8 @@
 #include "core/text.h"
 #include "model/bounded_json.h"
 #include "model/config_fields.h"
+#include "model/formats/gguf_blocks.h"
+#include "model/gguf/gguf_model.h"
 #include "model/safetensors.h"
 #include "tessera/core/error.h"
 
@@ -85,8 +87,7 @@ bool is_pickled(const fs::path& path) {
   }
   if (!gguf.empty()) {
     fail(concat(shown_path(folder.native()), ": has ", shown(gguf),
-                "; GGUF files are not supported, take the "
-                "model's safetensors files"));
+                " and no safetensors; give the .gguf file itself"));
   }
   fail(concat(shown_path(folder.native()), ": has no weights; looked for ", kSingle, " and ",
               kIndex));
@@ -130,14 +131,36 @@ void Checkpoint::add_file(const fs::path& path, const std::string& file_name) {
   const WeightFile& file = *files_.back();
   size_bytes_ += file.size_bytes();
   for (StoredTensor& tensor : parse_safetensors(file)) {
-    tensor.file = &file;
-    const auto [owner, is_new] = file_of_.emplace(tensor.name, file_name);
-    if (!is_new) {
-      fail(concat(file.shown_name(), ": tensor '", shown(tensor.name), "' is also in ",
-                  shown(owner->second)));
-    }
-    std::string name = tensor.name;
-    tensors_.emplace(std::move(name), std::move(tensor));
+    add_tensor(std::move(tensor), file, file_name);
+  }
+}
+
+void Checkpoint::add_tensor(StoredTensor tensor, const WeightFile& file,
+                            const std::string& file_name) {
+  tensor.file = &file;
+  const auto [owner, is_new] = file_of_.emplace(tensor.name, file_name);
+  if (!is_new) {
+    fail(concat(file.shown_name(), ": tensor '", shown(tensor.name), "' is also in ",
+                shown(owner->second)));
+  }
+  std::string name = tensor.name;
+  tensors_.emplace(std::move(name), std::move(tensor));
+}
+
+void Checkpoint::add_gguf(const fs::path& path) {
+  files_.push_back(std::make_unique<WeightFile>(path));
+  const WeightFile& file = *files_.back();
+  size_bytes_ += file.size_bytes();
+  const GgufFile gguf = GgufFile::parse(file);
+  for (const GgufTensor& from : gguf.tensors()) {
+    const BlockType& type = block_type(from.type);
+    StoredTensor tensor{.name = gguf_tensor_name(from.name),
+                        .type = type.name,
+                        .shape = from.shape,
+                        .dtype = type.dtype,
+                        .begin = from.begin,
+                        .num_bytes = from.num_bytes};
+    add_tensor(std::move(tensor), file, path.filename().string());
   }
 }
 
@@ -168,11 +191,15 @@ void Checkpoint::add_shards(const fs::path& folder, const fs::path& index) {
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
   std::error_code error;
+  Checkpoint checkpoint;
+  if (is_gguf(folder)) {
+    checkpoint.add_gguf(folder);
+    return checkpoint;
+  }
   if (!fs::is_directory(folder, error)) {
     fail(concat(shown_path(folder.native()),
-                ": is not a folder; give the folder of a Hugging Face model"));
+                ": is not a folder; give the folder of a Hugging Face model, or a .gguf file"));
   }
-  Checkpoint checkpoint;
   // The order of Hugging Face: a single file first.
   if (fs::exists(folder / kSingle, error)) {
     checkpoint.add_file(folder / kSingle, std::string(kSingle));

@@ -11,6 +11,8 @@
 #include "model/bounded_json.h"
 #include "model/config_fields.h"
 #include "model/family.h"
+#include "model/formats/stored_format.h"
+#include "model/gguf/gguf_model.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {
@@ -60,15 +62,13 @@ const Family& read_family(const Fields& fields) {
   return *by_type;
 }
 
-void refuse_quantized(const Fields& fields) {
+std::shared_ptr<const StoredFormats> read_formats(const Fields& fields) {
   for (const char* key : {"quantization_config", "compression_config"}) {
-    const auto quantization = fields.object_or_none(key);
-    if (!quantization) continue;
-    const auto method = quantization->text_or_none("quant_method");
-    fail(concat(fields.prefix(), key, " is present (quant_method ",
-                method ? shown(*method) : "not given",
-                "); quantised checkpoints are not supported: take the f32, f16 or bf16 one"));
+    if (const auto quantization = fields.object_or_none(key)) {
+      return StoredFormats::parse(*quantization);
+    }
   }
+  return nullptr;
 }
 
 void read_sizes(const Fields& fields, const Family& family, ModelConfig& config) {
@@ -177,7 +177,7 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
   ModelConfig config;
   const Family& family = read_family(fields);
   config.architecture = family.model_type;
-  refuse_quantized(fields);
+  config.formats = read_formats(fields);
   read_sizes(fields, family, config);
   read_rope(fields, config);
   config.norm_eps =
@@ -191,6 +191,11 @@ ModelConfig parse_config(std::string_view text, std::string_view origin) {
 }
 
 ModelConfig load_config(const std::filesystem::path& folder) {
+  if (is_gguf(folder)) {
+    const WeightFile file(folder);
+    return gguf_config(GgufFile::parse(file),
+                       [&](int64_t begin, std::span<std::byte> to) { file.read(begin, to); });
+  }
   const std::filesystem::path path = folder / "config.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {

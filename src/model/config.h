@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxPositions = 1 << 26;
+
+class StoredFormats;
 
 struct ModelConfig {
   std::string architecture = "llama";  // the family, by its model_type (family.h)
@@ -55,6 +58,7 @@ struct ModelConfig {
   DType dtype = DType::bf16;   // the one the checkpoint names; f32 where it names none
   std::optional<int32_t> bos_token = {};
   std::vector<int32_t> eos_tokens = {};
+  std::shared_ptr<const StoredFormats> formats = {};  // of quantised weights; null: there are none
 
   // The window of one layer; 0: it sees everything.
   int64_t window_of(int64_t layer) const {
@@ -70,8 +74,8 @@ struct ModelConfig {
 // `origin` is what messages call the text: the file's name. Reads both spellings of RoPE: the key
 // rope_parameters, or rope_theta and rope_scaling.
 ModelConfig parse_config(std::string_view json, std::string_view origin);
-// config.json of a folder; generation_config.json, where there is one, may add stop tokens. Files
-// of more than 1 MiB are refused.
+// That of a GGUF file, or config.json of a folder; generation_config.json, where there is one, may
+// add stop tokens. Such files of more than 1 MiB are refused.
 ModelConfig load_config(const std::filesystem::path& folder);
 
 // Shapes by name for benches with random weights: "llama3-8b", "llama3.2-1b", "tessera-13m", ...

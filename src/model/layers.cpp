@@ -83,9 +83,7 @@ Linear Linear::over(const TensorView& weight, int64_t begin, int64_t end) {
 }
 
 GemmArgs Linear::args(const TensorView& x, const TensorView& out, const Epilogue& epilogue) const {
-  GemmArgs args{
-      .a = x, .b = tessera::Weight{.values = weight_.values, .is_static = true}, .out = out};
-  if (weight_.scale.rank > 0) args.b.scale = weight_.scale;
+  GemmArgs args{.a = x, .b = weight_.as_weight(), .out = out};
   if (bias_.rank > 0) args.bias = bias_;
   args.activation = epilogue.gate;
   args.is_gated = epilogue.gate.has_value();
@@ -227,7 +225,7 @@ Head::Head(const WeightScope& scope, const ModelConfig& config, const Embedding&
     : norm_(norm), scale_(config.logit_scale), softcap_(config.logit_softcap) {
   const LoadOptions& options = scope.options();
   const int64_t vocab = scope.weights().share("vocab", config.vocab);
-  if (config.has_tied_embeddings && options.format == WeightFormat::plain) {
+  if (config.has_tied_embeddings && !is_quantizing(options.format)) {
     linear_ = Linear::over(embedding.table(), vocab * options.rank, vocab * (options.rank + 1));
     return;
   }

@@ -69,10 +69,17 @@ class DryCommunicator final : public dist::Communicator {
   const dist::Communicator& of_;
 };
 
-// Plain weights for a GPU pass through staging buffers; others are made whole on the host.
+// Values for a GPU pass through staging buffers; codes are made whole on the host, by blocks.
 int64_t loading_bytes(const LoadOptions& options, const Weights& dry) {
   if (options.device.is_cpu()) return 0;
-  return carrier_bytes() + (options.format == WeightFormat::plain ? 0 : dry.largest_bytes());
+  const bool has_codes = is_quantizing(options.format) || options.formats != nullptr;
+  return carrier_bytes() + (has_codes ? 2 * dry.largest_bytes() : 0);
+}
+
+LoadOptions with_formats(const LoadOptions& options, const ModelConfig& config) {
+  LoadOptions with = options;
+  with.formats = config.formats;
+  return with;
 }
 
 }  // namespace
@@ -170,7 +177,7 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, Weights weights) {
 }
 
 std::unique_ptr<Model> make_dry_model(const ModelConfig& config, const LoadOptions& options) {
-  LoadOptions quiet = options;
+  LoadOptions quiet = with_formats(options, config);
   quiet.on_progress = {};
   return make_model(config, Weights(quiet));
 }
@@ -179,11 +186,12 @@ std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const ModelConfi
                                   const LoadOptions& options) {
   const std::unique_ptr<Model> dry = make_dry_model(config, options);
   const auto source = make_stored_source(checkpoint, config, dry->weights().specs());
-  return make_model(config, Weights(options, *source, dry->weights()));
+  return make_model(config, Weights(with_formats(options, config), *source, dry->weights()));
 }
 
 std::unique_ptr<Model> make_random_model(const ModelConfig& config, const LoadOptions& options,
                                          uint64_t seed) {
+  expects(config.formats == nullptr, "make_random_model: random weights are values, not codes");
   const std::unique_ptr<Model> dry = make_dry_model(config, options);
   const auto source = make_random_source(seed);
   return make_model(config, Weights(options, *source, dry->weights()));
@@ -195,7 +203,7 @@ ModelNeeds measure_model(const ModelConfig& config, const LoadOptions& options,
   dist::LocalCommunicator local;
   dry->prepare(limits, local);
   return {.weights = dry->weight_bytes(),
-          .host = loading_bytes(options, dry->weights()),
+          .host = loading_bytes(dry->weights().options(), dry->weights()),
           .activations = dry->activation_bytes()};
 }
 

@@ -77,6 +77,7 @@ std::vector<StoredTensor> parse_safetensors(const WeightFile& file);
 // it.
 class Checkpoint {
  public:
+  // A folder, or a GGUF file, whose tensors get the names that a folder would have for them.
   static Checkpoint open(const std::filesystem::path& folder);
 
   const StoredTensor* find(std::string_view name) const;  // null where there is none
@@ -87,6 +88,8 @@ class Checkpoint {
   // Opens a file and adds its tensors; refuses a name that another file has.
   void add_file(const std::filesystem::path& path, const std::string& file_name);
   void add_shards(const std::filesystem::path& folder, const std::filesystem::path& index);
+  void add_gguf(const std::filesystem::path& path);
+  void add_tensor(StoredTensor tensor, const WeightFile& file, const std::string& file_name);
 
   std::vector<std::unique_ptr<WeightFile>> files_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;

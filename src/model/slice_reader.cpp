@@ -69,9 +69,20 @@ void SliceReader::read(int64_t row, const TensorView& to) {
 }
 
 void SliceReader::check_finite(int64_t row, const TensorView& values) {
-  const int64_t found = find_not_finite(values);
+  if (const int64_t found = find_not_finite(values); found >= 0) {
+    note_not_finite(row * slice_.num_cols + found);
+  }
+}
+
+void SliceReader::check_scales(int64_t row, const TensorView& scales) {
+  const int64_t found = find_not_finite(scales);
   if (found < 0) return;
-  const int64_t place = row * slice_.num_cols + found;
+  const int64_t per_row = scales.num_elements() / scales.size(0);
+  note_not_finite((row + found / per_row) * slice_.num_cols +
+                  found % per_row * (slice_.num_cols / per_row));
+}
+
+void SliceReader::note_not_finite(int64_t place) {
   // The first of all blocks, so that the message does not depend on threads.
   int64_t known = not_finite_;
   while ((known < 0 || place < known) && !not_finite_.compare_exchange_weak(known, place)) {

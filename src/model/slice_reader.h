@@ -56,6 +56,8 @@ class SliceReader {
   void read(int64_t row, const TensorView& to);
   // Notes the first value of a block that is not finite; `row` is the block's first.
   void check_finite(int64_t row, const TensorView& values);
+  // The same of the scales of a block of codes: f32, as many for each row.
+  void check_scales(int64_t row, const TensorView& scales);
   // Refuses the first value that was found not to be finite, if there was one.
   void finish() const {
     if (not_finite_ >= 0) refuse_not_finite();
@@ -64,6 +66,7 @@ class SliceReader {
   DType stored_dtype() const { return source_.dtype_of(slice_.spec); }
 
  private:
+  void note_not_finite(int64_t place);
   [[noreturn]] void refuse_not_finite() const;
 
   const WeightSource& source_;

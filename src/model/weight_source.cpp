@@ -6,12 +6,15 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "core/element.h"
 #include "core/text.h"
+#include "model/formats/stored_layer.h"
+#include "model/formats/tensor_strip.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
 
@@ -47,10 +50,38 @@ void check_fit(const StoredTensor& tensor, const TensorSpec& spec) {
   }
 }
 
+// Scales of activations and of the cache, which products with codes do not need.
+bool is_activation_scale(std::string_view name) {
+  for (const std::string_view suffix :
+       {".input_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale", ".q_scale",
+        ".prob_scale", ".input_global_scale"}) {
+    if (name.ends_with(suffix)) return true;
+  }
+  return false;
+}
+
+// GPTQ's tools write biases of zeros for layers that have none.
+bool is_zero_bias(const StoredTensor& tensor) {
+  if (!tensor.name.ends_with(".bias") || !tensor.dtype || !is_float16_or_32(*tensor.dtype)) {
+    return false;
+  }
+  const int64_t count = tensor.num_bytes * 8 / bit_width(*tensor.dtype);
+  const std::vector<float> values = read_floats(tensor, {.num_cols = count});
+  return std::ranges::all_of(values, [](float value) { return value == 0.0f; });
+}
+
+std::string_view layer_of(const TensorSpec& spec) {
+  constexpr std::string_view kWeight = ".weight";
+  std::string_view name = spec.name;
+  if (name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
+  return name;
+}
+
 // A tensor of the model itself that the forward pass does not read would change the answers. Two
 // kinds are harmless: RoPE's angles in old files, and a second copy of a tied head.
 bool may_be_ignored(std::string_view name, const ModelConfig& config) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (config.formats != nullptr && is_activation_scale(name)) return true;
   if (name == "lm_head.weight") return config.has_tied_embeddings;
   return !name.starts_with("model.") && !name.starts_with("lm_head.");
 }
@@ -62,6 +93,15 @@ class StoredSource final : public WeightSource {
       : checkpoint_(checkpoint) {
     std::set<std::string_view> known;
     for (const TensorSpec& spec : specs) {
+      if (config.formats != nullptr && !spec.is_vector) {
+        const StoredFormat& format = config.formats->of(layer_of(spec));
+        if (format.storage != Storage::values) {
+          const auto added = layers_.try_emplace(spec.name, checkpoint, std::string(layer_of(spec)),
+                                                 format, spec.num_rows, spec.num_cols);
+          for (const std::string& name : added.first->second.tensor_names()) known.insert(name);
+          continue;
+        }
+      }
       const StoredTensor* tensor = checkpoint.find(spec.name);
       if (tensor == nullptr) {
         fail(concat("checkpoint: tensor '", spec.name, "' ", describe(shape_of(spec)),
@@ -72,6 +112,7 @@ class StoredSource final : public WeightSource {
     }
     for (const auto& [name, tensor] : checkpoint.tensors()) {
       if (known.contains(name) || may_be_ignored(name, config)) continue;
+      if (config.formats != nullptr && is_zero_bias(tensor)) continue;
       fail(concat("checkpoint: tensor '", shown(name), "' ", describe(tensor.shape),
                   " has no place in a ", config.architecture, " of ", config.num_layers,
                   " layers as config.json describes it; without it the model's "
@@ -80,11 +121,27 @@ class StoredSource final : public WeightSource {
   }
 
   DType dtype_of(const TensorSpec& spec) const override {
-    return *checkpoint_.find(spec.name)->dtype;
+    return layers_.contains(spec.name) ? DType::f32 : *checkpoint_.find(spec.name)->dtype;
   }
-  DType native_dtype(const TensorSpec& spec, DType) const override { return dtype_of(spec); }
+  DType native_dtype(const TensorSpec& spec, DType wanted) const override {
+    return layers_.contains(spec.name) ? wanted : dtype_of(spec);
+  }
+
+  void read_codes(const TensorSpec& spec, int64_t row, int64_t col, const CodeForm& form,
+                  const Weight& to) const override {
+    encode(layers_.at(spec.name).decode(row, to.n()), 0, col, form, to, spec.name);
+  }
+  std::vector<int32_t> read_order(const TensorSpec& spec) const override {
+    return layers_.at(spec.name).order();
+  }
 
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
+    if (const auto layer = layers_.find(spec.name); layer != layers_.end()) {
+      if (to.dtype == DType::f32) return layer->second.read_values(row, col, to);
+      const Tensor floats(DType::f32, {to.size(0), to.size(1)});
+      layer->second.read_values(row, col, floats);
+      return convert(floats, to);
+    }
     const StoredTensor& stored = *checkpoint_.find(spec.name);
     const int64_t first = row * spec.num_cols + col;
     const TensorView values = TensorView::contiguous(to.data, to.dtype, {to.num_elements()});
@@ -117,6 +174,7 @@ class StoredSource final : public WeightSource {
   }
 
   const Checkpoint& checkpoint_;
+  std::map<std::string, StoredLayer, std::less<>> layers_;  // those that are not values, by tensor
 };
 
 // A hash of 32 bits in which every output bit depends on every input bit. It vectorises, so an 8B
@@ -174,6 +232,15 @@ class RandomSource final : public WeightSource {
 };
 
 }  // namespace
+
+void WeightSource::read_codes(const TensorSpec& spec, int64_t, int64_t, const CodeForm&,
+                              const Weight&) const {
+  fail(concat("checkpoint: tensor '", spec.name, "' is not stored as codes"));
+}
+
+std::vector<int32_t> WeightSource::read_order(const TensorSpec& spec) const {
+  fail(concat("checkpoint: tensor '", spec.name, "' has no order of columns"));
+}
 
 std::unique_ptr<WeightSource> make_stored_source(const Checkpoint& checkpoint,
                                                  const ModelConfig& config,

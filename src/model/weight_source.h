@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/formats/code_form.h"
 #include "model/safetensors.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::model {
 
@@ -35,6 +37,12 @@ class WeightSource {
   // the CPU, contiguous, f32, f16 or bf16. Called from several threads at once.
   virtual void read(const TensorSpec& spec, int64_t row, int64_t col,
                     const TensorView& to) const = 0;
+  // The same, exactly, of a tensor that is stored as codes: `to` has the form, with a scale for
+  // every row (formats/decoded_rows.h).
+  virtual void read_codes(const TensorSpec& spec, int64_t row, int64_t col, const CodeForm& form,
+                          const Weight& to) const;
+  // The order of the columns of a tensor whose form has one.
+  virtual std::vector<int32_t> read_order(const TensorSpec& spec) const;
 };
 
 // Refuses a checkpoint that does not hold exactly the tensors of `specs`: one that is missing, has

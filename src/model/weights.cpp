@@ -10,13 +10,16 @@
 #include "core/text.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
-#include "tessera/ops/quantize.h"
+#include "tessera/ops/gemm.h"
 
 namespace tessera::model {
 namespace {
 
 // A block is read and converted by one thread; large enough that starting it costs nothing.
 constexpr int64_t kBlockElements = 1 << 18;
+// The same of codes: GPTQ and AWQ store columns, so that larger blocks are read in longer runs.
+constexpr int64_t kCodedBlockElements = 1 << 22;
+constexpr int64_t kCodedBlockRows = 32;  // a multiple of them
 
 void check_options(const LoadOptions& options) {
   if (!is_float16_or_32(options.dtype)) {
@@ -27,11 +30,12 @@ void check_options(const LoadOptions& options) {
   }
 }
 
-// Calls body(row, count) for blocks of the slice's rows on all threads.
+// Calls body(row, count) for blocks of the slice's rows on all threads. Blocks begin at multiples
+// of `step`.
 template <class Body>
-void for_each_block(const Slice& slice, Body&& body) {
-  const int64_t block_rows =
-      std::clamp<int64_t>(kBlockElements / std::max<int64_t>(slice.num_cols, 1), 1, slice.num_rows);
+void for_each_block(const Slice& slice, int64_t num_elements, int64_t step, Body&& body) {
+  const int64_t wanted = num_elements / std::max<int64_t>(slice.num_cols, 1) / step * step;
+  const int64_t block_rows = std::clamp(wanted, step, std::max(step, slice.num_rows));
   const int64_t num_blocks = (slice.num_rows + block_rows - 1) / block_rows;
   parallel_tasks(num_blocks, [&](int64_t block) {
     const int64_t row = block * block_rows;
@@ -72,14 +76,19 @@ int64_t Weights::share(std::string_view what, int64_t size) const {
   return size / options_.num_ranks;
 }
 
-Weights::Shape Weights::note(const std::vector<Slice>& slices) {
+Weights::Shape Weights::note(const std::vector<Slice>& slices, const CodeForm* codes) {
   Shape shape{.num_rows = 0,
               .num_cols = slices.front().num_cols,
               .is_vector = slices.front().spec.is_vector};
   for (const Slice& slice : slices) {
     shape.num_rows += slice.num_rows;
     mention(slice.spec);
-    if (is_dry()) reads_.emplace_back(slice.spec, slice.num_elements());
+    if (!is_dry()) continue;
+    if (codes != nullptr) {
+      code_bytes_ += form_bytes(*codes, slice.num_rows, slice.num_cols);
+    } else {
+      reads_.emplace_back(slice.spec, slice.num_elements());
+    }
   }
   return shape;
 }
@@ -115,7 +124,7 @@ void Weights::fill(const TensorView& matrix, const std::vector<Slice>& slices, i
       upload_->add(slice, place, matrix);
     } else {
       SliceReader reader(*source_, slice, options_.dtype, options_.check_values);
-      for_each_block(slice, [&](int64_t row, int64_t count) {
+      for_each_block(slice, kBlockElements, 1, [&](int64_t row, int64_t count) {
         if (place.is_run()) {
           reader.read(row, matrix.slice(0, place.row(row), place.row(row) + count));
         } else {
@@ -125,45 +134,175 @@ void Weights::fill(const TensorView& matrix, const std::vector<Slice>& slices, i
         }
       });
       reader.finish();
-      report(slice);
+      report(stored_bytes(slice));
     }
     place.begin += slice.num_rows;
     ++place.slice;
   }
 }
 
-// Codes are made from the values as stored, not from values rounded to the model's dtype first.
+void Weights::note_kept(const std::string& as, const LinearWeight& weight) {
+  auto found = std::ranges::find(kept_, as, &KeptWeights::as);
+  if (found == kept_.end()) found = kept_.insert(found, {.as = as});
+  ++found->count;
+  for (const TensorView& part : {weight.values, weight.scale, weight.zero_point, weight.order}) {
+    if (part.rank > 0) found->num_bytes += storage_bytes(part.dtype, part.num_elements());
+  }
+}
+
 LinearWeight Weights::linear(const std::string& name, const std::vector<Slice>& slices,
                              int64_t interleave) {
-  if (options_.format == WeightFormat::plain) return {dense(name, slices, interleave)};
-  const auto [num_rows, num_cols, is_vector] = note(slices);
+  const std::optional<CodeForm> form = choose_form(options_, name, slices, interleave);
+  if (!form) {
+    const LinearWeight values{.values = dense(name, slices, interleave)};
+    const std::string from = stored_as(options_, slices.front());
+    const std::string as(tessera::name(options_.dtype));
+    note_kept(from.empty() ? as : concat(as, ", dequantised from ", from), values);
+    return values;
+  }
+  const bool has_codes = options_.format == WeightFormat::stored;
+  const auto [num_rows, num_cols, is_vector] = note(slices, has_codes ? &*form : nullptr);
   LinearWeight& made = by_name_[name];
   if (is_dry()) {
-    return made = {pool_.make(DType::i8, {num_rows, num_cols}), pool_.make(DType::f32, {num_rows})};
+    made = make_dry(*form, num_rows, num_cols);
+  } else {
+    HostWeight host(*form, num_rows, num_cols);
+    if (form->has_order) fill_order(slices, host);
+    Placement place{.interleave = interleave, .num_slices = std::ssize(slices)};
+    for (const Slice& slice : slices) {
+      fill_codes(slice, place, host);
+      report(has_codes ? form_bytes(*form, slice.num_rows, slice.num_cols) : stored_bytes(slice));
+      place.begin += slice.num_rows;
+      ++place.slice;
+    }
+    host.fold_scales();
+    made = put(std::move(host));
   }
-  Tensor codes(DType::i8, {num_rows, num_cols});
-  Tensor scale(DType::f32, {num_rows});
-  Placement place{.interleave = interleave, .num_slices = std::ssize(slices)};
+  note_kept(concat(to_string(*form), made.packing == Packing::rows
+                                         ? std::string()
+                                         : concat(", packed as ", tessera::name(made.packing))),
+            made);
+  return made;
+}
+
+// Parts that are joined take one order, which GPTQ gives to parts with the same inputs.
+void Weights::fill_order(const std::vector<Slice>& slices, HostWeight& to) const {
+  const std::vector<int32_t> first = source_->read_order(slices.front().spec);
   for (const Slice& slice : slices) {
-    SliceReader reader(*source_, slice, options_.dtype, options_.check_values);
-    for_each_block(slice, [&](int64_t row, int64_t count) {
-      const Tensor values(reader.stored_dtype(), {count, num_cols});
-      reader.read(row, values);
-      const Tensor block_codes(DType::i8, {count, num_cols});
-      const Tensor block_scale(DType::f32, {count, 1});
-      quantize({.x = values, .out = block_codes, .scale = block_scale.view()});
-      // Codes cannot show what is not finite, so it is refused here, asked for or not. The scales
-      // tell: that of a row with such a value is NaN.
-      if (find_not_finite(block_scale) >= 0) reader.check_finite(row, values);
-      place.scatter(block_codes, row, codes);
-      place.scatter(block_scale, row, scale);
-    });
-    reader.finish();
-    report(slice);
-    place.begin += slice.num_rows;
-    ++place.slice;
+    if (source_->read_order(slice.spec) == first) continue;
+    fail(concat("checkpoint: the groups of '", slices.front().spec.name, "' and '", slice.spec.name,
+                "' have different columns (act-order), and both are part of one product; load the ",
+                "model with weights 'plain'"));
   }
-  return made = {keep(std::move(codes)), keep(std::move(scale))};
+  std::ranges::copy(first, to.order.view().as<int32_t>());
+}
+
+// Codes are made from the values as stored, not from values rounded to the model's dtype first.
+void Weights::fill_codes(const Slice& slice, const Placement& place, HostWeight& to) {
+  const CodeForm& form = to.form;
+  const bool has_codes = options_.format == WeightFormat::stored;
+  SliceReader reader(*source_, slice, options_.dtype, options_.check_values);
+  const int64_t step = form.rows_per_scale > 1 ? form.rows_per_scale : kCodedBlockRows;
+  const int64_t elements = has_codes ? kCodedBlockElements : kBlockElements;
+  for_each_block(slice, elements, step, [&](int64_t row, int64_t count) {
+    HostWeight block(form, count, slice.num_cols);
+    Weight codes = block.view();
+    if (form.has_order) codes.order = to.order.view();
+    if (has_codes) {
+      source_->read_codes(slice.spec, slice.row + row, slice.col, form, codes);
+      if (options_.check_values) reader.check_scales(row, *codes.scale);
+    } else {
+      const Tensor values(reader.stored_dtype(), {count, slice.num_cols});
+      reader.read(row, values);
+      quantize_rows(values, form, codes);
+      // Codes cannot show what is not finite, so it is refused here, asked for or not. The scales
+      // tell: that of a group with such a value is NaN.
+      if (find_not_finite(*codes.scale) >= 0) reader.check_finite(row, values);
+    }
+    place.scatter(block.codes, row, to.codes);
+    place.scatter(block.scale, row, to.scale);
+    if (form.has_zero_points) place.scatter(block.zero_point, row, to.zero_point);
+  });
+  reader.finish();
+}
+
+LinearWeight Weights::make_dry(const CodeForm& form, int64_t num_rows, int64_t num_cols) {
+  LinearWeight made{.values = pool_.make(form.codes, {num_rows, num_cols}),
+                    .rows_per_scale = form.rows_per_scale,
+                    .group = form.group};
+  const int64_t rows = (num_rows + form.rows_per_scale - 1) / form.rows_per_scale;
+  const auto make = [&](DType dtype) {
+    if (form.group == 0) return pool_.make(dtype, {rows});
+    return pool_.make(dtype, {rows, (num_cols + form.group - 1) / form.group});
+  };
+  made.scale = make(DType::f32);
+  if (form.has_zero_points) made.zero_point = make(DType::u8);
+  // Counted, but left out: checks of a product read an order, and here is none to read.
+  if (form.has_order) (void)pool_.make(DType::i32, {num_cols});
+  made.packing = packing_for(made.as_weight(), options_.dtype);
+  return made;
+}
+
+LinearWeight Weights::put(HostWeight made) {
+  const CodeForm form = made.form;
+  if (!options_.device.is_cpu()) {
+    // The same views as if they were on the device already: only shapes and types are looked at.
+    Weight there = made.view();
+    for (TensorView* view : {&there.values, &*there.scale}) view->device = options_.device;
+    if (there.zero_point) there.zero_point->device = options_.device;
+    const Packing packing = packing_for(there, options_.dtype);
+    if (packing != Packing::rows) return pack(made.view(), packing);
+  }
+  LinearWeight weight{.values = keep(std::move(made.codes)),
+                      .rows_per_scale = form.rows_per_scale,
+                      .group = form.group};
+  weight.scale = keep(std::move(made.scale));
+  if (form.has_zero_points) weight.zero_point = keep(std::move(made.zero_point));
+  if (form.has_order) weight.order = keep(std::move(made.order));
+  return weight;
+}
+
+// Packed on the device, from a copy of the rows that is freed afterwards.
+LinearWeight Weights::pack(const Weight& rows, Packing packing) {
+  const Device device = options_.device;
+  std::vector<Tensor> copies;
+  const auto copied = [&](const TensorView& from) {
+    copies.emplace_back(from.dtype, std::span(from.shape.data(), static_cast<size_t>(from.rank)),
+                        device);
+    const Tensor& to = copies.back();
+    copy_bytes(to.view().data, device, from.data, from.device,
+               static_cast<size_t>(to.size_bytes()));
+    return to.view();
+  };
+  const auto like = [&](const TensorView& from) {
+    return from.rank == 1 ? pool_.make(from.dtype, {from.size(0)})
+                          : pool_.make(from.dtype, {from.size(0), from.size(1)});
+  };
+  Weight from = rows;
+  from.values = copied(rows.values);
+  from.scale = copied(*rows.scale);
+  if (rows.zero_point) from.zero_point = copied(*rows.zero_point);
+  LinearWeight to{.values = like(rows.values),
+                  .scale = like(*rows.scale),
+                  .rows_per_scale = rows.rows_per_scale,
+                  .group = rows.group,
+                  .packing = packing};
+  if (rows.zero_point) to.zero_point = like(*rows.zero_point);
+  pack_weight({.weight = from, .out = to.as_weight()});
+  synchronize(device);
+  return to;
+}
+
+Weight LinearWeight::as_weight() const {
+  Weight weight{.values = values,
+                .rows_per_scale = rows_per_scale,
+                .group = group,
+                .packing = packing,
+                .is_static = true};
+  if (scale.rank > 0) weight.scale = scale;
+  if (zero_point.rank > 0) weight.zero_point = zero_point;
+  if (order.rank > 0) weight.order = order;
+  return weight;
 }
 
 void Weights::mention(const TensorSpec& spec) {
@@ -183,16 +322,19 @@ int64_t Weights::num_parameters() const {
 }
 
 int64_t Weights::read_bytes(const WeightSource& source) const {
-  int64_t total = 0;
+  int64_t total = code_bytes_;
   for (const auto& [spec, num_elements] : reads_) {
     total += storage_bytes(source.native_dtype(spec, options_.dtype), num_elements);
   }
   return total;
 }
 
-void Weights::report(const Slice& slice) {
-  read_bytes_ +=
-      storage_bytes(source_->native_dtype(slice.spec, options_.dtype), slice.num_elements());
+int64_t Weights::stored_bytes(const Slice& slice) const {
+  return storage_bytes(source_->native_dtype(slice.spec, options_.dtype), slice.num_elements());
+}
+
+void Weights::report(int64_t num_bytes) {
+  read_bytes_ += num_bytes;
   if (options_.on_progress) options_.on_progress(read_bytes_, total_bytes_);
 }
 

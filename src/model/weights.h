@@ -14,32 +14,53 @@
 #include <utility>
 #include <vector>
 
+#include "model/coded_weight.h"
 #include "model/memory.h"
 #include "model/slice_reader.h"
 #include "model/weight_source.h"
 #include "model/weight_upload.h"
 #include "tessera/core/tensor.h"
+#include "tessera/ops/weight.h"
 #include "tessera/ops/weight_format.h"
 
 namespace tessera::model {
 
 using tessera::WeightFormat;
+class StoredFormats;
 
 struct LoadOptions {
   DType dtype = DType::bf16;  // of activations, and of weights that are not quantised
-  WeightFormat format = WeightFormat::plain;
+  WeightFormat format = WeightFormat::stored;
+  int64_t weight_group = kDefaultWeightGroup;  // inputs per scale of WeightFormat::int4
   Device device = {};
   int rank = 0;  // which share of the heads, of inter and of the vocabulary to load
   int num_ranks = 1;
-  bool check_values = false;  // refuse NaN and infinity, naming the tensor; always done with int8
+  bool check_values = false;  // refuse NaN and infinity, naming the tensor; always done where
+                              // values are quantised
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress = {};
-  std::shared_ptr<Carrier> carrier = {};  // for a GPU; null: made when it is needed
+  std::shared_ptr<Carrier> carrier = {};              // for a GPU; null: made when it is needed
+  std::shared_ptr<const StoredFormats> formats = {};  // of the checkpoint; null: all are values
 };
 
-// The weight of a linear layer: values in the model's dtype, or int8 codes with a scale per row.
+// The weight of a linear layer: values in the model's dtype, or codes. Tensors of rank 0 are
+// absent.
 struct LinearWeight {
-  TensorView values;      // [out, in]
-  TensorView scale = {};  // f32 [out]; rank 0 where the values are not codes
+  TensorView values;           // [out, in]
+  TensorView scale = {};       // f32, as Weight has it
+  TensorView zero_point = {};  // u8
+  TensorView order = {};       // i32 [in]
+  int64_t rows_per_scale = 1;
+  int64_t group = 0;
+  Packing packing = Packing::rows;
+
+  Weight as_weight() const;
+};
+
+// How the weights of linear layers are kept, and how many there are.
+struct KeptWeights {
+  std::string as;  // "i4, groups of 128", or "bf16, dequantised from nf4"
+  int64_t count = 0;
+  int64_t num_bytes = 0;
 };
 
 class Weights {
@@ -67,6 +88,7 @@ class Weights {
   void mention(const TensorSpec& spec);
   // A weight that some layer asked for; refuses a name that none did.
   const LinearWeight& find(std::string_view name) const;
+  const std::vector<KeptWeights>& kept() const { return kept_; }  // of linear layers, by form
 
   const std::map<std::string, LinearWeight, std::less<>>& by_name() const { return by_name_; }
 
@@ -82,10 +104,18 @@ class Weights {
 
  private:
   struct Shape;
-  Shape note(const std::vector<Slice>& slices);
+  // With codes, what is read counts as codes.
+  Shape note(const std::vector<Slice>& slices, const CodeForm* codes = nullptr);
+  void note_kept(const std::string& as, const LinearWeight& weight);
   TensorView keep(Tensor tensor);
+  LinearWeight make_dry(const CodeForm& form, int64_t num_rows, int64_t num_cols);
+  LinearWeight put(HostWeight made);
+  LinearWeight pack(const Weight& rows, Packing packing);
+  void fill_codes(const Slice& slice, const Placement& place, HostWeight& to);
+  void fill_order(const std::vector<Slice>& slices, HostWeight& to) const;
   void fill(const TensorView& matrix, const std::vector<Slice>& slices, int64_t interleave);
-  void report(const Slice& slice);
+  void report(int64_t num_bytes);
+  int64_t stored_bytes(const Slice& slice) const;
 
   LoadOptions options_;
   const WeightSource* source_ = nullptr;
@@ -93,7 +123,9 @@ class Weights {
   std::vector<TensorSpec> specs_;
   std::set<std::string, std::less<>> spec_names_;
   std::map<std::string, LinearWeight, std::less<>> by_name_;
+  std::vector<KeptWeights> kept_;
   std::vector<std::pair<TensorSpec, int64_t>> reads_;  // of a dry one: how many elements of what
+  int64_t code_bytes_ = 0;                             // of a dry one: read as codes
   std::unique_ptr<WeightUpload> upload_;               // null on the CPU
   UploadTimes upload_times_;
   int64_t read_bytes_ = 0;  // so far

@@ -168,7 +168,7 @@ TEST(Checkpoint, SaysWhatItLookedFor) {
                  {"has no weights", "model.safetensors", "model.safetensors.index.json"});
   expect_refused(folder.path() / "nowhere", {"is not a folder"});
   folder.write("model.gguf", "GGUF");
-  expect_refused(folder.path(), {"model.gguf", "not supported"});
+  expect_refused(folder.path(), {"model.gguf", "give the .gguf file itself"});
   folder.write("model-00001-of-00002.safetensors", one_tensor("a"));
   expect_refused(folder.path(), {"model-00001-of-00002.safetensors", "need the index"});
 }

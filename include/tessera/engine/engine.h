@@ -41,9 +41,10 @@ enum class Speculation : uint8_t {
 
 struct EngineOptions {
   Device device = {};
-  DType dtype = DType::bf16;                   // of weights and activations
-  WeightFormat weights = WeightFormat::plain;  // of linear layers
-  bool check_weights = false;                  // refuse NaN and infinity when loading
+  DType dtype = DType::bf16;                    // of weights and activations
+  WeightFormat weights = WeightFormat::stored;  // of linear layers
+  int64_t weight_group = kDefaultWeightGroup;   // inputs per scale, for WeightFormat::int4
+  bool check_weights = false;                   // refuse NaN and infinity when loading
   int64_t max_context = 0;  // tokens of one sequence; 0: what the model was made for
   int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, or
                             // with drafts for as many as fill it, but at most 25 % of free host

@@ -8,20 +8,39 @@
 
 namespace tessera {
 
+// All but the first two quantise while the weights are loaded, rounding to nearest.
 enum class WeightFormat : uint8_t {
-  plain,  // in the type of activations
-  int8,   // int8 codes with one scale per output, rounded to nearest
+  stored,     // as the checkpoint has them: codes stay codes, values take the type of activations
+  plain,      // in the type of activations
+  int8,       // int8 codes with one scale per output
+  fp8,        // e4m3 codes with one scale per output
+  fp8_block,  // e4m3 codes with one scale per block of 128 x 128
+  int4,       // 4-bit codes with a scale and a zero point per group of inputs
 };
 
-inline constexpr WeightFormat kAllWeightFormats[] = {WeightFormat::plain, WeightFormat::int8};
+struct WeightFormatName {
+  WeightFormat format;
+  std::string_view name;
+};
+inline constexpr WeightFormatName kWeightFormats[] = {
+    {WeightFormat::stored, "stored"},       {WeightFormat::plain, "plain"},
+    {WeightFormat::int8, "int8"},           {WeightFormat::fp8, "fp8"},
+    {WeightFormat::fp8_block, "fp8_block"}, {WeightFormat::int4, "int4"},
+};
+inline constexpr int64_t kDefaultWeightGroup = 128;  // inputs per scale of int4
 
 constexpr std::string_view name(WeightFormat format) {
-  return format == WeightFormat::plain ? "plain" : "int8";
+  return kWeightFormats[static_cast<int>(format)].name;
+}
+
+// Whether weights are quantised while they are loaded.
+constexpr bool is_quantizing(WeightFormat format) {
+  return format != WeightFormat::stored && format != WeightFormat::plain;
 }
 
 constexpr std::optional<WeightFormat> find_weight_format(std::string_view text) {
-  for (const WeightFormat format : kAllWeightFormats) {
-    if (name(format) == text) return format;
+  for (const WeightFormatName& one : kWeightFormats) {
+    if (one.name == text) return one.format;
   }
   return std::nullopt;
 }

@@ -1,0 +1,50 @@
+// Weights of codes: which form a linear layer's weight takes, how values become codes while they
+// are loaded, and the tensors on the host that are filled before they go to the device.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "model/formats/code_form.h"
+#include "model/slice_reader.h"
+#include "tessera/core/tensor.h"
+#include "tessera/ops/weight.h"
+
+namespace tessera::model {
+
+struct LoadOptions;
+
+// The form of the weight made of these slices; none: values in the type of activations. Codes of a
+// checkpoint stay codes where one form holds all slices exactly and the device multiplies by it.
+std::optional<CodeForm> choose_form(const LoadOptions& options, const std::string& name,
+                                    std::span<const Slice> slices, int64_t interleave);
+
+// How a slice's tensor is stored, for people: "awq, 4 bits, groups of 128, zero points"; empty for
+// values.
+std::string stored_as(const LoadOptions& options, const Slice& slice);
+
+// The packing in which the device multiplies fastest by a weight [n, k] in rows.
+Packing packing_for(const Weight& weight, DType activations);
+
+// The tensors of a weight on the CPU, with a scale for every row.
+struct HostWeight {
+  HostWeight(const CodeForm& form, int64_t n, int64_t k);
+
+  Weight view() const;
+  // Keeps one row of scales for each block of rows.
+  void fold_scales();
+
+  CodeForm form;
+  Tensor codes;       // [n, k]
+  Tensor scale;       // [n] or [n, groups]; folded [n / rows_per_scale, groups]
+  Tensor zero_point;  // u8, like scale; none: empty
+  Tensor order;       // i32 [k]; none: empty
+};
+
+// Values, rounded to the nearest codes. Rows begin at a multiple of form.rows_per_scale.
+void quantize_rows(const TensorView& values, const CodeForm& form, const Weight& to);
+
+}  // namespace tessera::model

@@ -1,0 +1,182 @@
+// Checkpoints in every quantised format: each weight is bit for bit what its codes say, and logits
+// are those of the same weights stored as values.
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/element.h"
+#include "model/formats/stored_format.h"
+#include "model/model.h"
+#include "tests/core/message_of.h"
+#include "tests/model/formats/twins.h"
+#include "tests/model/runner.h"
+
+namespace tessera::testing {
+namespace {
+
+using model::Checkpoint;
+using model::LoadOptions;
+using model::ModelConfig;
+using model::WeightFormat;
+
+// Element (row, col) of a loaded weight; columns are those of the inputs.
+float element(const model::LinearWeight& weight, int64_t row, int64_t col) {
+  int64_t at = col;
+  if (weight.order.rank > 0) {
+    const auto* order = weight.order.as<int32_t>();
+    at = std::find(order, order + weight.order.size(0), col) - order;
+  }
+  const int64_t index = row * weight.values.size(1) + at;
+  const bool has_zero = weight.zero_point.rank > 0;
+  float code = 0;
+  switch (weight.values.dtype) {
+    case DType::f32: return weight.values.as<float>()[index];
+    case DType::i4: {
+      const int8_t nibble = read_element<I4x2>(weight.values.data, index);
+      code = static_cast<float>(has_zero ? nibble & 15 : nibble);
+      break;
+    }
+    case DType::i8: code = static_cast<float>(weight.values.as<int8_t>()[index]); break;
+    case DType::u8: code = static_cast<float>(weight.values.as<uint8_t>()[index]); break;
+    default: code = to_float(weight.values.as<E4m3>()[index]); break;
+  }
+  const int64_t groups = weight.scale.rank == 1 ? 1 : weight.scale.size(1);
+  const int64_t g = weight.group > 0 ? at / weight.group : 0;
+  const int64_t scale = row / weight.rows_per_scale * groups + g;
+  const float zero = has_zero ? static_cast<float>(weight.zero_point.as<uint8_t>()[scale]) : 0.0f;
+  return (code - zero) * weight.scale.as<float>()[scale];
+}
+
+// The layers that a weight of the model is made of, and where their rows are in it.
+void expect_exact(const model::Model& loaded, const Twins& twins) {
+  for (const auto& [layer, w] : twins.weights) {
+    const size_t dot = layer.rfind('.');
+    const std::string scope = layer.substr(0, dot), part = layer.substr(dot + 1);
+    std::string name = layer;
+    int64_t first = 0;
+    if (part == "q_proj" || part == "k_proj" || part == "v_proj") {
+      name = scope + ".qkv";
+      first = part == "q_proj" ? 0 : part == "k_proj" ? 128 : 192;
+    }
+    const bool is_gate = part == "gate_proj", is_pair = is_gate || part == "up_proj";
+    if (is_pair) name = scope + ".gate_up";
+    const model::LinearWeight& weight = loaded.weights().find(name + ".weight");
+    for (int64_t row = 0; row < w.n; ++row) {
+      const int64_t at = is_pair ? row / 8 * 16 + (is_gate ? 0 : 8) + row % 8 : first + row;
+      for (int64_t col = 0; col < w.k; ++col) {
+        ASSERT_EQ(element(weight, at, col), w.value(row, col))
+            << layer << " [" << row << ", " << col << "]";
+      }
+    }
+  }
+}
+
+std::vector<float> logits_of(std::unique_ptr<model::Model> loaded) {
+  dist::LocalCommunicator local;
+  Runner runner(std::move(loaded), local);
+  Sequence sequence;
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 19; ++i) tokens.push_back(i * 37 % 128);
+  const std::vector<Chunk> chunks = {{&sequence, tokens, true}};
+  const TensorView logits = runner.step(chunks);
+  return {logits.as<float>(), logits.as<float>() + logits.num_elements()};
+}
+
+// Each product is within k * 2^-22 of the sum of magnitudes (gemm.h), on either side. With k <=
+// 256, fewer than 16 products in a row, and sums at most 32 times their result, logits differ by
+// less than 2 * 16 * 32 * 256 * 2^-22 = 1/16 of the largest; a scale or a column out of place
+// changes them by about as much as they are.
+void expect_close(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    largest = std::max(largest, std::fabs(want[i]));
+    worst = std::max(worst, std::fabs(got[i] - want[i]));
+  }
+  EXPECT_LE(worst, largest / 16) << "largest " << largest;
+  EXPECT_GT(largest, 0.1f);
+}
+
+class EveryFormat : public ::testing::TestWithParam<Format> {};
+
+TEST_P(EveryFormat, KeepsItsCodesAndGivesTheLogitsOfItsValues) {
+  Twins twins;
+  write_twins(twins, GetParam());
+  auto stored = load(twins.quantised, {.dtype = DType::f32});
+  expect_exact(*stored, twins);
+  // Only codes: a quarter of f32, at most, and scales.
+  const auto dense = load(twins.dense, {.dtype = DType::f32});
+  EXPECT_LT(stored->weight_bytes(), dense->weight_bytes() / 2);
+  for (const model::KeptWeights& kept : stored->weights().kept()) {
+    EXPECT_TRUE(kept.as == "f32" || kept.as.find("dequantised") == std::string::npos) << kept.as;
+  }
+  const std::vector<float> want = logits_of(load(twins.dense, {.dtype = DType::f32}));
+  expect_close(logits_of(std::move(stored)), want);
+  // As values they are the same bits, and so are the logits.
+  auto plain = load(twins.quantised, {.dtype = DType::f32, .format = WeightFormat::plain});
+  expect_exact(*plain, twins);
+  EXPECT_EQ(logits_of(std::move(plain)), want);
+}
+
+INSTANTIATE_TEST_SUITE_P(Quantised, EveryFormat, ::testing::ValuesIn(formats()),
+                         [](const auto& info) { return info.param.name; });
+
+// A layer of a joined product that is stored as values makes the whole product values.
+TEST(QuantizedCheckpoint, MayHaveLayersThatAreValues) {
+  Format format = format_named("Awq");
+  format.config = R"({"quant_method": "awq", "bits": 4, "group_size": 32,
+      "modules_to_not_convert": ["v_proj"]})";
+  Twins twins;
+  write_twins(twins, format, "v_proj");
+  auto loaded = load(twins.quantised, {.dtype = DType::f32});
+  EXPECT_EQ(loaded->weights().find("model.layers.0.self_attn.qkv.weight").values.dtype, DType::f32);
+  EXPECT_EQ(loaded->weights().find("model.layers.0.mlp.down_proj.weight").values.dtype, DType::i4);
+  expect_exact(*loaded, twins);
+  EXPECT_NE(loaded->weights().kept()[0].as.find("dequantised from awq, 4 bits"), std::string::npos);
+  expect_close(logits_of(std::move(loaded)), logits_of(load(twins.dense, {.dtype = DType::f32})));
+}
+
+TEST(QuantizedCheckpoint, MayBeQuantisedAnew) {
+  Twins twins;
+  write_twins(twins, format_named("Fp8Channel"));
+  const auto loaded = load(twins.quantised, {.dtype = DType::bf16, .format = WeightFormat::int8});
+  EXPECT_EQ(loaded->weights().find("model.layers.0.self_attn.qkv.weight").values.dtype, DType::i8);
+}
+
+TEST(QuantizedCheckpoint, RanksReadTheirShare) {
+  Twins twins;
+  write_twins(twins, format_named("W4A16"));
+  const auto whole = load(twins.quantised, {.dtype = DType::f32});
+  const std::string down = "model.layers.1.mlp.down_proj";
+  const ModelConfig config = model::load_config(twins.quantised.path());
+  ModelConfig shared = config;
+  for (const int rank : {0, 1}) {
+    // One KV head cannot be shared, so this looks at the weights that can.
+    model::Weights dry(
+        {.dtype = DType::f32, .rank = rank, .num_ranks = 2, .formats = config.formats});
+    const auto names = make_dry_model(config, {})->weights().specs();
+    const Checkpoint checkpoint = Checkpoint::open(twins.quantised.path());
+    const auto source = make_stored_source(checkpoint, config, names);
+    model::Slice slice{.spec = {.name = down + ".weight", .num_rows = 128, .num_cols = 256},
+                       .num_rows = 128,
+                       .col = 128 * rank,
+                       .num_cols = 128};
+    dry.linear("down", {slice});
+    model::Weights part(dry.options(), *source, dry);
+    const model::LinearWeight weight = part.linear("down", {slice});
+    EXPECT_EQ(weight.values.dtype, DType::i4);
+    const Quantized& w = twins.weights.at(down);
+    for (int64_t row = 0; row < 128; ++row) {
+      for (int64_t col = 0; col < 128; ++col) {
+        ASSERT_EQ(element(weight, row, col), w.value(row, 128 * rank + col));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
