@@ -38,6 +38,7 @@ LAYERS = {
     "cache": Layer(CORE),
     "dist": Layer(OPS, CUDA_IN_SOURCES),
     "model": Layer(OPS + ("dist/communicator.h",)),
+    "quant_model": Layer(OPS + ("model/*", "quant/*", "tessera/quant/*", "dist/communicator.h")),
     "engine": Layer(CORE + TEXT + ("model/*", "cache/*", "dist/communicator.h",
                                    "tessera/engine/*")),
     "server": Layer(OPS + TEXT + ("engine/*", "tessera/engine/*")),

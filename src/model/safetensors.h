@@ -78,6 +78,7 @@ std::vector<StoredTensor> parse_safetensors(const WeightFile& file);
 class Checkpoint {
  public:
   static Checkpoint open(const std::filesystem::path& folder);
+  static Checkpoint open_file(const std::filesystem::path& path);  // the tensors of one file
 
   const StoredTensor* find(std::string_view name) const;  // null where there is none
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }

@@ -27,17 +27,16 @@ Tensor multiplied(const TensorView& w, std::span<const float> scales) {
   return out;
 }
 
-// mean |x|^alpha, the same for columns a period apart, around 1.
-std::vector<float> scales_for(std::vector<float> magnitudes, double alpha, int64_t period) {
-  if (period > 0) {
-    const auto step = static_cast<size_t>(period);
-    for (size_t i = 0; i < step; ++i) {
-      float largest = 0.0f;
-      for (size_t j = i; j < magnitudes.size(); j += step) {
-        largest = std::max(largest, magnitudes[j]);
-      }
-      for (size_t j = i; j < magnitudes.size(); j += step) magnitudes[j] = largest;
-    }
+// mean |x|^alpha, the largest of those that share an owner, around 1.
+std::vector<float> scales_for(std::vector<float> magnitudes, double alpha,
+                              std::span<const int32_t> owners) {
+  std::vector<float> largest(magnitudes.size());
+  for (size_t i = 0; i < owners.size(); ++i) {
+    float& shared = largest.at(static_cast<size_t>(owners[i]));
+    shared = std::max(shared, magnitudes[i]);
+  }
+  for (size_t i = 0; i < owners.size(); ++i) {
+    magnitudes[i] = largest[static_cast<size_t>(owners[i])];
   }
   float least = INFINITY, most = 0.0f;
   for (float& value : magnitudes) {
@@ -93,16 +92,19 @@ double output_error(const TensorView& w, const TensorView& values, const InputSt
 }
 
 std::vector<float> search_awq_scales(std::span<const TensorView> weights, const InputStats& stats,
-                                     const QuantFormat& format, int64_t period,
+                                     const QuantFormat& format, std::span<const int32_t> owners,
                                      const Context& ctx) {
   expect_inputs("search_awq_scales: a weight", weights, stats);
   expect_integers("search_awq_scales", format);
+  if (!owners.empty() && static_cast<int64_t>(owners.size()) != stats.k()) {
+    fail(concat("search_awq_scales: ", owners.size(), " owners for ", stats.k(), " columns"));
+  }
   const std::vector<float> magnitudes = stats.mean_abs();
   std::vector<float> best;
   double least = -1.0;
   for (int step = 0; step < kAlphas; ++step) {
     const double alpha = static_cast<double>(step) / kAlphas;
-    const std::vector<float> scales = scales_for(magnitudes, alpha, period);
+    const std::vector<float> scales = scales_for(magnitudes, alpha, owners);
     std::vector<float> inverses(scales.size());
     for (size_t i = 0; i < scales.size(); ++i) inverses[i] = 1.0f / scales[i];
     double error = 0.0;

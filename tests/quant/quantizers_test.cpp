@@ -271,11 +271,13 @@ TEST(Awq, LosesLessThanRoundToNearest) {
   EXPECT_LT(quant::output_error(w, values, stats), 0.75 * nearest);
 }
 
-TEST(Awq, ColumnsAPeriodApartShareAScale) {
+TEST(Awq, ColumnsOfOneOwnerShareAScale) {
   const Tensor w = random_matrix(16, 64, 21);
   const TensorView weights[] = {w.view()};
+  std::vector<int32_t> owners;
+  for (int32_t i = 0; i < 64; ++i) owners.push_back(i % 16);
   const auto scales = quant::search_awq_scales(weights, stats_of(correlated_inputs(100, 64, 22)),
-                                               {.group = 32}, 16);
+                                               {.group = 32}, owners);
   for (size_t i = 16; i < scales.size(); ++i) EXPECT_EQ(scales[i], scales[i - 16]);
 }
 

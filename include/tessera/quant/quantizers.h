@@ -64,11 +64,11 @@ double output_error(const TensorView& w, const TensorView& values, const InputSt
 
 // AWQ: factors s for the inputs' columns, so that rounding w * s and dividing the inputs by s loses
 // least: s = mean |x|^alpha, divided by sqrt(max s * min s), of alpha = 0, 0.05, ..., 0.95 the one
-// with the smallest output error over all weights that read these inputs. Column i of the inputs
-// must have the same s as column i + period, i + 2 * period, ...; 0: each its own.
+// with the smallest output error over all weights that read these inputs. Columns with the same
+// owner share an s, and owners count from 0; empty: each column has its own.
 std::vector<float> search_awq_scales(std::span<const TensorView> weights, const InputStats& stats,
-                                     const QuantFormat& format, int64_t period = 0,
-                                     const Context& ctx = {});
+                                     const QuantFormat& format,
+                                     std::span<const int32_t> owners = {}, const Context& ctx = {});
 
 // SmoothQuant: s = max |x|^alpha / max |w|^(1 - alpha) for each column, the maximum of w over all
 // rows of all weights; 1 where either maximum is 0.
