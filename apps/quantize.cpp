@@ -33,7 +33,7 @@ struct QuantizeOptions {
   std::string method = "gptq";
   std::string weights = "int4";
   std::string activations = "plain";
-  std::string order = "off";
+  std::string order = "weight";
   std::string clip = "on";
   std::string format = "compressed-tensors";
   std::string keep;

@@ -97,6 +97,7 @@ CASES = {
     "fp8_block": ["--method", "rtn", "--weights", "fp8_block"],
     "gptq by group": ["--method", "gptq", "--act-order", "group"],
     "gptq by weight": ["--method", "gptq", "--act-order", "weight", "--symmetric"],
+    "gptq as it lies": ["--method", "gptq", "--act-order", "off", "--clip", "off"],
     "awq": ["--method", "awq"],
 }
 FEW = ["--samples", "2", "--length", "128", "--keep", "layers.1.,layers.2.,layers.3.,layers.4."]
