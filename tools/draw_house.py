@@ -31,15 +31,17 @@ OUTSIDE, ENGINE, MODEL, OPS, KERNELS, CORE = range(6)  # colours
 # Each box: name, lines of text, left edge, top edge, width, height, colour. A box uses the boxes
 # that are below it. Every folder of src/ must have a box (check_folders).
 BOXES = (
-    ("apps", ["the tessera program: run, bench,", "perplexity, eval, inspect, doctor"],
+    ("apps", ["the tessera program: run, bench,", "perplexity, eval, quantize, inspect, doctor"],
      8, 8, 270, 68, OUTSIDE),
     ("python", ["on PyTorch, NumPy, CuPy and JAX tensors"], 286, 8, 322, 30, OUTSIDE),
     ("c_api", ["the C ABI over DLPack tensors"], 286, 46, 322, 30, OUTSIDE),
     ("bench", ["problems, shared by tests and", "the timing harness"], 616, 8, 276, 68, OUTSIDE),
-    ("engine", ["requests become batches, batches become tokens: Scheduler, Runner, Sampler, "
-                "RequestTable"], 8, 90, 884, 44, ENGINE),
-    ("model", ["layers (Linear, Norm, Attention, Mlp) that own their",
-               "weights; one short file per family; checkpoints"], 8, 148, 420, 68, MODEL),
+    ("quant_model", ["a checkpoint to codes"], 8, 90, 270, 44, ENGINE),
+    ("engine", ["requests become batches, batches become tokens: Scheduler, Runner, Sampler"],
+     286, 90, 606, 44, ENGINE),
+    ("model", ["layers that own their weights;", "one short file per family; checkpoints"],
+     8, 148, 270, 68, MODEL),
+    ("quant", ["a weight to codes:", "GPTQ, AWQ, ..."], 286, 148, 142, 68, MODEL),
     ("dist", ["what the ranks of a", "model exchange"], 436, 148, 172, 68, MODEL),
     ("ops", ["operations as functions: check, choose a row (one compiled kernel), launch"],
      8, 230, 600, 44, OPS),
@@ -55,7 +57,7 @@ BOXES = (
      758, 148, 134, 282, ENGINE),
     ("core", ["element types, tensors, devices, context, errors, threads"], 8, 444, 884, 44, CORE),
 )
-INLINE = {"python", "c_api", "engine", "ops", "tile", "core"}  # name and text on one line
+INLINE = {"python", "c_api", "engine", "quant_model", "ops", "tile", "core"}  # name and text on one line
 
 # The life of a request, in order: who does what.
 STEPS = (
