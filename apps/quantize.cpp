@@ -239,10 +239,6 @@ void add_quantize(CLI::App& app, int&) {
   method.toggle("--symmetric", options->is_symmetric, "int4: without zero points");
   method.choice("--act-order", options->order, {"off", "weight", "group"},
                 "gptq: columns with large inputs first; groups by weight, or in that order");
-  method.choice("--clip", options->clip, {"on", "off"},
-                "gptq, awq: search scales below those of the whole range");
-  method.value("--damping", options->damping, "X", "gptq: share of the mean diagonal");
-  method.value("--alpha", options->alpha, "X", "smoothquant: 0 to 1, how much moves to weights");
   method.value("--keep", options->keep, "NAMES",
                "Tensors to leave as they are: parts of names, with commas");
   FlagSet data(verb, "Calibration and evaluation");
@@ -251,13 +247,18 @@ void add_quantize(CLI::App& app, int&) {
   data.quantity("--length", options->length, "N", "Tokens of a window");
   data.value("--evaluate", options->evaluate, "FILE",
              "Measure perplexity on this text before and after, in float");
-  data.quantity("--window", options->window, "N", "Tokens of a window of --evaluate");
-  data.quantity("--limit", options->limit, "N", "Only the first N windows of --evaluate");
   FlagSet output(verb, "Output");
   output.choice("--format", options->format, {"compressed-tensors", "gptq", "dense"},
                 "Of the files; dense: dequantised, in f32");
-  output.quantity("--threads", options->threads, "N", "CPU threads; 0: all");
   output.toggle("--json", options->is_json, "One JSON object instead of lines");
+  FlagSet more(verb, std::string(kAdvanced));
+  more.choice("--clip", options->clip, {"on", "off"},
+              "gptq, awq: search scales below those of the whole range");
+  more.value("--damping", options->damping, "X", "gptq: share of the mean diagonal");
+  more.value("--alpha", options->alpha, "X", "smoothquant: 0 to 1, how much moves to weights");
+  more.quantity("--window", options->window, "N", "Tokens of a window of --evaluate");
+  more.quantity("--limit", options->limit, "N", "Only the first N windows of --evaluate");
+  more.quantity("--threads", options->threads, "N", "CPU threads; 0: all");
   verb.on_run([options] { run(*options); });
 }
 

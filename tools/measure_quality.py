@@ -19,6 +19,7 @@ from pathlib import Path
 
 from source_files import REPOSITORY
 
+LENGTH = 1024  # the longest context the model was trained on
 MODEL = REPOSITORY / "models" / "tessera-13m"
 TEXT = REPOSITORY.parent / "shared" / "data" / "text" / "enwiki_val.txt"
 # Name, flags, and the name of what its loss is compared with.
@@ -38,8 +39,8 @@ CASES = (
 
 
 def measure(binary, flags, text, limit, folder):
-    command = [binary, "quantize", MODEL, folder, *flags, "--evaluate", text, "--limit", str(limit),
-               "--json"]
+    command = [binary, "quantize", MODEL, folder, *flags, "--length", LENGTH, "--evaluate", text,
+               "--limit", limit, "--json"]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
