@@ -73,8 +73,7 @@ quant::ModelQuantOptions options_of(const QuantizeOptions& given) {
   options.format = {.codes = *quant::find_code_format(given.weights),
                     .group = given.group,
                     .is_symmetric = given.is_symmetric};
-  options.files =
-      given.format == "gptq" ? quant::FileFormat::gptq : quant::FileFormat::compressed_tensors;
+  options.files = *quant::find_file_format(given.format);
   options.gptq = {
       .damping = given.damping, .order = order_of(given.order), .search_clip = given.clip == "on"};
   options.search_clip = given.clip == "on";

@@ -25,6 +25,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/gemm_i4_kernel.cpp"
 #include "hwy/foreach_target.h"  // must precede highway.h
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "cpu/gemm_tile.h"  // of this instruction set: after both
 // clang-format on
@@ -81,14 +82,21 @@ void widen_as(const GemmParams& p, GemmRange rows) {
   }
 }
 
-// Which of a row's scales, or zero points, the lanes of a block have.
+// Which of a row's scales, or zero points, the lanes of a block have. What the segments ask for is
+// decided once: this is read for every row of b and every block.
 struct LaneGroups {
   int64_t segment, num_segments;
-  Ints lane_group;               // of a lane, within a block that holds whole segments
+  bool has_one;                  // for all lanes of a block
+  bool has_whole;                // segments in a block
+  Ints lane_group;               // of a lane, within a block of whole segments
   int64_t first = 0, group = 0;  // of the current block
 
   explicit HWY_INLINE LaneGroups(const GemmParams& p)
-      : segment(p.segment), num_segments(p.num_segments) {
+      : segment(p.segment),
+        num_segments(p.num_segments),
+        has_one(p.num_segments == 1 || p.segment % kBlock == 0),
+        // Four lanes are as fast one by one, and without masks a load would read beyond the values.
+        has_whole(kLanes > 4 && kBlock % p.segment == 0) {
     alignas(64) int32_t groups[kLanes];
     for (int64_t l = 0; l < kLanes; ++l) groups[l] = static_cast<int32_t>(8 * l / p.segment);
     lane_group = hn::Load(IntTag(), groups);
@@ -101,9 +109,13 @@ struct LaneGroups {
 
   // The values of the lanes, of those of a row of b.
   HWY_INLINE Floats at(const float* values) const {
-    if (num_segments == 1 || segment % kBlock == 0) return hn::Set(FloatTag(), values[group]);
-    // Four lanes are as fast one by one, and without masks a load would read beyond the values.
-    if (kLanes > 4 && kBlock % segment == 0) {
+    return has_one ? hn::Set(FloatTag(), values[group]) : several_at(values);
+  }
+
+ private:
+  // Out of line, so that the loops around it stay small enough to be unrolled.
+  HWY_NOINLINE Floats several_at(const float* values) const {
+    if (has_whole) {
       const auto count = static_cast<size_t>(std::min(kBlock / segment, num_segments - group));
       const Floats some = hn::MaskedLoad(hn::FirstN(FloatTag(), count), FloatTag(), values + group);
       return hn::TableLookupLanes(some, hn::IndicesFromVec(FloatTag(), lane_group));
@@ -217,6 +229,8 @@ HWY_INLINE void add_block(Sums<kRows>& sums, const GemmParams& p, const float* c
     Floats zeros[kNum];
     for (int c = 0; c < kNum; ++c) {
       words[c] = load_words<kIsWhole>(b.codes[col + c], first, p.k);
+      // The same place of the tile after next: rows are too short for the hardware to predict.
+      if (kIsWhole) hwy::Prefetch(b.codes[col + c] + first / 2 + 2 * kCols * p.b_stride / 2);
       zeros[c] = kHasZeros ? groups.at(b.zero[col + c]) : hn::Set(FloatTag(), 8.0f);
       if (!kHasZeros && !kLooksUp) words[c] = hn::Xor(words[c], hn::Set(WordTag(), kFlip));
     }
