@@ -1,6 +1,7 @@
 """Measures what each quantiser costs in perplexity, and writes one JSON file.
 
 Usage: tools/measure_quality.py TESSERA_BINARY OUT.json [--text FILE] [--limit WINDOWS]
+       tools/measure_quality.py --render OUT.json     writes the table of docs/quantising.md
 
 Quantises the bundled model by every method with `tessera quantize`, and measures each result with
 its --evaluate: the files are read back, codes are dequantised to float, inputs are rounded to codes
@@ -47,7 +48,28 @@ def measure(binary, flags, text, limit, folder):
     return json.loads(done.stdout)
 
 
+def render(path):
+    """Puts the table of a result between the marks of docs/quantising.md."""
+    result = json.loads(path.read_text())
+    lines = [f"First {result['tokens']:,} tokens of `{result['text']}`; perplexity of the original "
+             f"in f32: {result['ppl']:.4f}. {result['cpu']}, commit `{result['commit']}`.", "",
+             "| weights | flags | MB | perplexity | loss | of round to nearest's |",
+             "|---|---|---|---|---|---|"]
+    for row in result["rows"]:
+        share = f"{100 * row['of_rtn']:.0f} %" if "of_rtn" in row else ""
+        lines.append(f"| {row['name']} | `{row['flags']}` | {row['bytes'] / 1e6:.1f} | "
+                     f"{row['ppl']:.4f} | {row['loss']:+.4f} | {share} |")
+    page = REPOSITORY / "docs" / "quantising.md"
+    text = page.read_text()
+    begin, end = "<!-- quality:begin -->\n", "<!-- quality:end -->"
+    before, rest = text.split(begin)
+    page.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+
+
 def main():
+    if sys.argv[1:2] == ["--render"]:
+        render(Path(sys.argv[2]))
+        return
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
     parser.add_argument("out", type=Path)
