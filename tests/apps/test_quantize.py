@@ -153,5 +153,5 @@ def test_quantize_refuses_by_name(tmp_path):
     done = call("quantize", MODEL, tmp_path / "out", "--method", "awq", "--weights", "fp8")
     assert done.returncode == 1 and "awq makes int4" in done.stderr
     done = call("quantize", MODEL, tmp_path / "out", "--group", "100")
-    assert done.returncode == 1 and "q_proj" in done.stderr and "--group" in done.stderr
+    assert done.returncode == 1 and "down_proj" in done.stderr and "--group" in done.stderr
     assert call("quantize", MODEL).returncode == 2
