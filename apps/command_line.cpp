@@ -173,6 +173,7 @@ std::unique_ptr<CLI::App> make_command_line(int& exit_status) {
   add_bench(*app, exit_status);
   add_perplexity(*app, exit_status);
   add_eval(*app, exit_status);
+  add_quantize(*app, exit_status);
   add_inspect(*app, exit_status);
   add_doctor(*app, exit_status);
   app->add_subcommand("version", "Prints the version and the commit")->callback([] {

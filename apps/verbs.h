@@ -21,6 +21,7 @@ void add_bench_serve(CLI::App& bench, int& exit_status);  // below bench
 void add_serve(CLI::App& app, int& exit_status);
 void add_perplexity(CLI::App& app, int& exit_status);
 void add_eval(CLI::App& app, int& exit_status);
+void add_quantize(CLI::App& app, int& exit_status);
 void add_inspect(CLI::App& app, int& exit_status);
 void add_doctor(CLI::App& app, int& exit_status);
 

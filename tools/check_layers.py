@@ -40,6 +40,7 @@ LAYERS = {
     "cache": Layer(CORE),
     "dist": Layer(OPS, CUDA_IN_SOURCES),
     "model": Layer(OPS + ("dist/communicator.h",)),
+    "quant_model": Layer(OPS + ("model/*", "quant/*", "tessera/quant/*", "dist/communicator.h")),
     "engine": Layer(CORE + TEXT + GRAMMAR + ("model/*", "cache/*", "dist/communicator.h",
                                    "tessera/engine/*")),
     "server": Layer(OPS + TEXT + GRAMMAR + ("engine/*", "tessera/engine/*")),

@@ -36,10 +36,12 @@ BOXES = (
     ("python", ["on PyTorch, NumPy, CuPy and JAX tensors"], 286, 8, 322, 30, OUTSIDE),
     ("c_api", ["the C ABI over DLPack tensors"], 286, 46, 322, 30, OUTSIDE),
     ("bench", ["problems, shared by tests and", "the timing harness"], 616, 8, 276, 68, OUTSIDE),
-    ("engine", ["requests become batches, batches become tokens: Scheduler, Runner, Sampler, "
-                "RequestTable"], 8, 90, 884, 44, ENGINE),
-    ("model", ["layers (Linear, Norm, Attention, Mlp) that own their",
-               "weights; one short file per family; checkpoints"], 8, 148, 420, 68, MODEL),
+    ("quant_model", ["a checkpoint to codes"], 8, 90, 270, 44, ENGINE),
+    ("engine", ["requests become batches, batches become tokens: Scheduler, Runner, Sampler"],
+     286, 90, 606, 44, ENGINE),
+    ("model", ["layers that own their weights;", "one short file per family; checkpoints"],
+     8, 148, 270, 68, MODEL),
+    ("quant", ["a weight to codes:", "GPTQ, AWQ, ..."], 286, 148, 142, 68, MODEL),
     ("dist", ["what the ranks of a", "model exchange"], 436, 148, 172, 68, MODEL),
     ("ops", ["operations as functions: check, choose a row (one compiled kernel), launch"],
      8, 230, 600, 44, OPS),
@@ -51,11 +53,13 @@ BOXES = (
     ("tile", ["PTX instructions, pipelines, swizzles"], 8, 392, 332, 38, KERNELS),
     ("cache", ["which page of the", "KV cache belongs", "to which sequence;", "prefix index"],
      616, 148, 134, 282, MODEL),
+    ("grammar", ["what a request", "may generate"], 758, 148, 134, 68, ENGINE),
     ("text", ["prompt to tokens,", "tokens to text:", "tokenizer, chat", "templates, streaming"],
-     758, 148, 134, 282, ENGINE),
+     758, 230, 134, 200, ENGINE),
     ("core", ["element types, tensors, devices, context, errors, threads"], 8, 444, 884, 44, CORE),
 )
-INLINE = {"apps", "server", "python", "c_api", "engine", "ops", "tile", "core"}  # name and text on one line
+# Name and text on one line.
+INLINE = {"apps", "server", "python", "c_api", "engine", "quant_model", "ops", "tile", "core"}
 
 # The life of a request, in order: who does what.
 STEPS = (

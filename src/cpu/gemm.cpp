@@ -156,19 +156,22 @@ bool is_read_in_place(const Weight& b) {
   return scales.rows_per_scale == 1 && scales.cols_per_scale * scales.scales_per_row == b.k();
 }
 
-// Zero points as floats, null where there are none; nothing if a float does not hold their
-// distance from a code.
+// Zero points as floats, null where there are none; nothing if the tiles do not take one of them.
 std::optional<const float*> float_zero_points(const Weight& b) {
   if (!b.zero_point) return nullptr;
-  constexpr int32_t kMost = 1 << 23;
   const int64_t count = b.zero_point->num_elements();
   float* zeros = zero_scratch.take(count);
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t zero = b.zero_point->dtype == DType::u8 ? b.zero_point->as<uint8_t>()[i]
-                                                          : b.zero_point->as<int32_t>()[i];
-    if (zero < -kMost || zero > kMost) return std::nullopt;
-    zeros[i] = static_cast<float>(zero);
+  if (b.zero_point->dtype == DType::u8) {
+    std::copy_n(b.zero_point->as<uint8_t>(), count, zeros);
+    return zeros;
   }
+  const auto* from = b.zero_point->as<int32_t>();
+  bool fits = true;  // no early return, so that the loop vectorises
+  for (int64_t i = 0; i < count; ++i) {
+    fits &= from[i] >= -kGemmI4MostZero && from[i] <= kGemmI4MostZero;
+    zeros[i] = static_cast<float>(from[i]);
+  }
+  if (!fits) return std::nullopt;
   return zeros;
 }
 

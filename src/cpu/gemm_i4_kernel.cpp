@@ -4,15 +4,19 @@
 //   out[i, j] = sum over groups of (sum over k of a[i, k] * (code[j, k] - zero)) * scale, plus bias
 //
 // Work      A tile is up to 4 rows of a against 4 rows of b. A block of k is 8 codes for each lane:
-//           a lane holds a 32-bit word of b, and step s multiplies nibble s of every lane. Rows of
-//           a are stored in that order, [block][step][lane].
+//           a lane holds a 32-bit word of b, and step s multiplies nibble s of every lane. With 16
+//           lanes a nibble is the index of a table that holds the 16 codes. With fewer it becomes a
+//           number where it lies: under the exponent of 2^23 it is 2^23 + code * 16^(s % 4), and
+//           one subtraction leaves (code - zero) * 16^(s % 4), exactly. Rows of a are stored in the
+//           order of the steps, [block][step][lane], in the second case times 16^-(s % 4).
 // Output    A lane adds the 8 products of its word from zero, by one MulAdd each, and adds that sum
 //           times the scale; at the end the lanes are folded by one tree. Neither the tile nor the
 //           place in it enters, so a row of out has the same bits for every m.
-// Cost      With one row of a: a shift, a table lookup and a MulAdd for 16 codes with AVX-512; two
-//           shifts, a conversion and a MulAdd for fewer lanes. Codes are read once, from 4 rows at
-//           a time: memory is the limit when they do not come from a cache.
-// Needs     a_floats filled by widen_rows_i4; segments of a multiple of 8, or one segment.
+// Cost      With one row of a: a shift, a lookup and a MulAdd for 16 codes with AVX-512, which a
+//           Zen 4 core does in 1.7 cycles; and, or, subtraction and MulAdd for fewer lanes. Codes
+//           are read once, from 4 rows at a time.
+// Needs     a_floats filled by widen_rows_i4; segments of a multiple of 8, or one segment; zero
+//           points within kGemmI4MostZero.
 #include <algorithm>
 
 #include "cpu/gemm_kernel.h"
@@ -21,6 +25,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/gemm_i4_kernel.cpp"
 #include "hwy/foreach_target.h"  // must precede highway.h
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "cpu/gemm_tile.h"  // of this instruction set: after both
 // clang-format on
@@ -29,45 +34,88 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
+using WordTag = hn::RebindToUnsigned<FloatTag>;
+using Words = hn::Vec<WordTag>;
 using IntTag = hn::RebindToSigned<FloatTag>;
 using Ints = hn::Vec<IntTag>;
 
 constexpr int64_t kBlock = 8 * kLanes;  // elements of k in a block
 constexpr int kMaxTileRows = HWY_MAX_BYTES == 64 ? 4 : 2;
+constexpr int kPlaces = 4;               // nibbles of half a word
+constexpr float kMagic = 0x1p23f;        // its lowest bit counts 1
+constexpr uint32_t kFlip = 0x88888888u;  // two's complement to codes from 0, whose zero point is 8
 static_assert(kGemmI4Pad % kBlock == 0);
+static_assert((kGemmI4MostZero << 4 * (kPlaces - 1)) < 1 << 23);
+
+constexpr bool kLooksUp = kLanes == 16;  // a table has 16 lanes
+
+// What a nibble's number is multiplied by.
+constexpr float place_value(int step) {
+  return kLooksUp ? 1.0f : static_cast<float>(1 << 4 * (step % kPlaces));
+}
+
+// Floats at every eighth place, times `factor`.
+HWY_INLINE void store_step(const float* from, float factor, float* to) {
+  const IntTag ints;
+  const auto places = hn::ShiftLeft<3>(hn::Iota(ints, 0));
+  const Floats values = hn::GatherIndex(FloatTag(), from, places);
+  hn::StoreU(hn::Mul(values, hn::Set(FloatTag(), factor)), FloatTag(), to);
+}
 
 template <class T>
 void widen_as(const GemmParams& p, GemmRange rows) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const T* from = static_cast<const T*>(p.a) + row * p.a_stride;
     float* to = p.a_floats + row * p.floats_stride;
-    for (int64_t i = 0; i < p.floats_stride; ++i) {
-      const int64_t lane = i % kLanes, step = i / kLanes % 8;
-      const int64_t k = i / kBlock * kBlock + 8 * lane + step;
-      to[i] = k < p.k ? to_float(from[k]) : 0.0f;
+    for (int64_t first = 0; first < p.floats_stride; first += kBlock) {
+      alignas(64) float floats[kBlock] = {};
+      int64_t i = 0;
+      const int64_t count = std::min(kBlock, p.k - first);
+      for (; i + kLanes <= count; i += kLanes) {
+        hn::Store(load(from + first + i), FloatTag(), floats + i);
+      }
+      if (i < count) hn::Store(load_tail(from + first + i, count - i), FloatTag(), floats + i);
+      for (int step = 0; step < 8; ++step) {
+        store_step(floats + step, 1.0f / place_value(step), to + first + step * kLanes);
+      }
     }
   }
 }
 
-// What the scales, or the zero points, of the lanes of a block are.
+// Which of a row's scales, or zero points, the lanes of a block have. What the segments ask for is
+// decided once: this is read for every row of b and every block.
 struct LaneGroups {
   int64_t segment, num_segments;
-  Ints lane_group;  // of a lane, within a block that holds whole segments
+  bool has_one;                  // for all lanes of a block
+  bool has_whole;                // segments in a block
+  Ints lane_group;               // of a lane, within a block of whole segments
+  int64_t first = 0, group = 0;  // of the current block
 
   explicit HWY_INLINE LaneGroups(const GemmParams& p)
-      : segment(p.segment), num_segments(p.num_segments) {
+      : segment(p.segment),
+        num_segments(p.num_segments),
+        has_one(p.num_segments == 1 || p.segment % kBlock == 0),
+        // Four lanes are as fast one by one, and without masks a load would read beyond the values.
+        has_whole(kLanes > 4 && kBlock % p.segment == 0) {
     alignas(64) int32_t groups[kLanes];
     for (int64_t l = 0; l < kLanes; ++l) groups[l] = static_cast<int32_t>(8 * l / p.segment);
     lane_group = hn::Load(IntTag(), groups);
   }
 
+  HWY_INLINE void move_to(int64_t block) {
+    first = block;
+    group = num_segments == 1 ? 0 : block / segment;
+  }
+
   // The values of the lanes, of those of a row of b.
-  HWY_INLINE Floats at(const float* values, int64_t first) const {
-    if (num_segments == 1) return hn::Set(FloatTag(), values[0]);
-    if (segment % kBlock == 0) return hn::Set(FloatTag(), values[first / segment]);
-    // Four lanes are as fast one by one, and without masks a load would read beyond the values.
-    if (kLanes > 4 && kBlock % segment == 0) {
-      const int64_t group = first / segment;
+  HWY_INLINE Floats at(const float* values) const {
+    return has_one ? hn::Set(FloatTag(), values[group]) : several_at(values);
+  }
+
+ private:
+  // Out of line, so that the loops around it stay small enough to be unrolled.
+  HWY_NOINLINE Floats several_at(const float* values) const {
+    if (has_whole) {
       const auto count = static_cast<size_t>(std::min(kBlock / segment, num_segments - group));
       const Floats some = hn::MaskedLoad(hn::FirstN(FloatTag(), count), FloatTag(), values + group);
       return hn::TableLookupLanes(some, hn::IndicesFromVec(FloatTag(), lane_group));
@@ -81,50 +129,77 @@ struct LaneGroups {
 };
 
 // The words of a block; codes beyond k are zeros, and a's are too.
-HWY_INLINE Ints load_words(const uint8_t* row, int64_t first, int64_t k) {
+template <bool kIsWhole>
+HWY_INLINE Words load_words(const uint8_t* row, int64_t first, int64_t k) {
   const uint8_t* from = row + first / 2;
-  if (first + kBlock <= k) {
-    return hn::LoadU(IntTag(), reinterpret_cast<const int32_t*>(from));
-  }
+  if constexpr (kIsWhole) return hn::LoadU(WordTag(), reinterpret_cast<const uint32_t*>(from));
   alignas(64) uint8_t padded[kBlock / 2] = {};
   std::copy_n(from, (k - first + 1) / 2, padded);
-  return hn::Load(IntTag(), reinterpret_cast<const int32_t*>(padded));
+  return hn::Load(WordTag(), reinterpret_cast<const uint32_t*>(padded));
 }
 
-// Nibble kStep of every word as a number, less the zero point if there are any. `table` holds the
-// numbers of the 16 codes; a lookup reads the lowest four bits of an index.
-template <int kStep, bool kHasZeros>
-HWY_INLINE Floats codes_of(Ints words, Floats table, Floats zero) {
-  Floats codes;
-  if constexpr (kLanes == 16) {
-    const auto shifted = hn::ShiftRight<4 * kStep>(words);
-    codes = hn::TableLookupLanes(table, hn::IndicesFromVec(FloatTag(), shifted));
-  } else if constexpr (kHasZeros) {
-    const auto low = hn::And(hn::ShiftRight<4 * kStep>(words), hn::Set(IntTag(), 15));
-    codes = hn::ConvertTo(FloatTag(), low);
-  } else {
-    codes = hn::ConvertTo(FloatTag(), hn::ShiftRight<28>(hn::ShiftLeft<28 - 4 * kStep>(words)));
-  }
-  return kHasZeros ? hn::Sub(codes, zero) : codes;
-}
-
-template <int kStep, bool kHasZeros, int kRows>
-HWY_INLINE void add_step(Floats (&sums)[kRows], const float* const (&a)[kRows], int64_t first,
-                         Ints words, Floats table, Floats zero) {
-  const Floats codes = codes_of<kStep, kHasZeros>(words, table, zero);
-  for (int r = 0; r < kRows; ++r) {
-    const Floats x = hn::LoadU(FloatTag(), a[r] + first + kStep * kLanes);
-    sums[r] = hn::MulAdd(x, codes, sums[r]);
-  }
-}
-
+// The numbers of the 16 codes, for lookups.
 template <bool kHasZeros>
 HWY_INLINE Floats code_table() {
   alignas(64) float table[kLanes] = {};
-  for (int64_t i = 0; i < std::min<int64_t>(kLanes, 16); ++i) {
+  for (int64_t i = 0; kLooksUp && i < kLanes; ++i) {
     table[i] = static_cast<float>(kHasZeros || i < 8 ? i : i - 16);
   }
   return hn::Load(FloatTag(), table);
+}
+
+// (code - zero) * place_value of nibble kStep of every word. A lookup reads the lowest four bits of
+// an index.
+template <int kStep, bool kHasZeros>
+HWY_INLINE Floats codes_of(Words words, Floats table, Floats zero) {
+  if constexpr (kLooksUp) {
+    const auto index = hn::BitCast(IntTag(), hn::ShiftRight<4 * kStep>(words));
+    const Floats codes = hn::TableLookupLanes(table, hn::IndicesFromVec(FloatTag(), index));
+    return kHasZeros ? hn::Sub(codes, zero) : codes;
+  } else {
+    constexpr int kPlace = kStep % kPlaces;
+    const auto half = hn::ShiftRight<4 * (kStep - kPlace)>(words);
+    const auto magic = hn::BitCast(WordTag(), hn::Set(FloatTag(), kMagic));
+    const auto mask = hn::Set(WordTag(), 15u << 4 * kPlace);
+    const Floats base =
+        hn::MulAdd(zero, hn::Set(FloatTag(), place_value(kStep)), hn::Set(FloatTag(), kMagic));
+    return hn::Sub(hn::BitCast(FloatTag(), hn::OrAnd(magic, half, mask)), base);
+  }
+}
+
+// Rows of b that are multiplied at once: with those of a, four sums that do not wait for each
+// other.
+template <int kRows>
+constexpr int kTogether = kRows >= kCols ? 1 : kCols / kRows;
+
+// One step of some rows of b for the rows of a.
+template <int kStep, bool kHasZeros, int kRows, int kNum>
+HWY_INLINE void add_step(Floats (&part)[kRows][kNum], const float* const (&a)[kRows], int64_t first,
+                         const Words (&words)[kNum], Floats table, const Floats (&zeros)[kNum]) {
+  Floats codes[kNum];
+  for (int c = 0; c < kNum; ++c) codes[c] = codes_of<kStep, kHasZeros>(words[c], table, zeros[c]);
+  for (int r = 0; r < kRows; ++r) {
+    const Floats x = hn::LoadU(FloatTag(), a[r] + first + kStep * kLanes);
+    for (int c = 0; c < kNum; ++c) part[r][c] = hn::MulAdd(x, codes[c], part[r][c]);
+  }
+}
+
+// The products of a block: 8 steps from zero.
+template <bool kHasZeros, int kRows, int kNum>
+HWY_INLINE void multiply_block(Floats (&part)[kRows][kNum], const float* const (&a)[kRows],
+                               int64_t first, const Words (&words)[kNum], Floats table,
+                               const Floats (&zeros)[kNum]) {
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kNum; ++c) part[r][c] = hn::Zero(FloatTag());
+  }
+  add_step<0, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<1, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<2, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<3, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<4, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<5, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<6, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<7, kHasZeros>(part, a, first, words, table, zeros);
 }
 
 // Rows of b, their scales and their zero points, at a column of out.
@@ -143,13 +218,40 @@ struct WeightRows {
   }
 };
 
+// Adds the products of a block to the sums of all its columns.
+template <int kRows, bool kHasZeros, bool kIsWhole>
+HWY_INLINE void add_block(Sums<kRows>& sums, const GemmParams& p, const float* const (&a)[kRows],
+                          const WeightRows& b, int64_t first, const LaneGroups& groups,
+                          Floats table) {
+  constexpr int kNum = kTogether<kRows>;
+  for (int col = 0; col < kCols; col += kNum) {
+    Words words[kNum];
+    Floats zeros[kNum];
+    for (int c = 0; c < kNum; ++c) {
+      words[c] = load_words<kIsWhole>(b.codes[col + c], first, p.k);
+      // The same place of the tile after next: rows are too short for the hardware to predict.
+      if (kIsWhole) hwy::Prefetch(b.codes[col + c] + first / 2 + 2 * kCols * p.b_stride / 2);
+      zeros[c] = kHasZeros ? groups.at(b.zero[col + c]) : hn::Set(FloatTag(), 8.0f);
+      if (!kHasZeros && !kLooksUp) words[c] = hn::Xor(words[c], hn::Set(WordTag(), kFlip));
+    }
+    Floats part[kRows][kNum];
+    multiply_block<kHasZeros>(part, a, first, words, table, zeros);
+    for (int c = 0; c < kNum; ++c) {
+      const Floats scale = groups.at(b.scale[col + c]);
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][col + c] = hn::MulAdd(part[r][c], scale, sums[r][col + c]);
+      }
+    }
+  }
+}
+
 template <int kRows, bool kHasZeros>
 void multiply_rows(const GemmParams& p, int64_t row, int64_t num_rows, GemmRange cols) {
   const float* a[kRows];
   for (int64_t r = 0; r < kRows; ++r) {
     a[r] = p.a_floats + (row + std::min(r, num_rows - 1)) * p.floats_stride;
   }
-  const LaneGroups groups(p);
+  LaneGroups groups(p);
   const Floats table = code_table<kHasZeros>();
   for (int64_t col = cols.begin; col < cols.end; col += kCols) {
     const int64_t num_cols = std::min<int64_t>(kCols, cols.end - col);
@@ -158,23 +260,14 @@ void multiply_rows(const GemmParams& p, int64_t row, int64_t num_rows, GemmRange
     for (int r = 0; r < kRows; ++r) {
       for (int c = 0; c < kCols; ++c) sums[r][c] = hn::Zero(FloatTag());
     }
-    for (int64_t first = 0; first < p.k; first += kBlock) {
-      for (int c = 0; c < kCols; ++c) {
-        const Ints words = load_words(b.codes[c], first, p.k);
-        const Floats scale = groups.at(b.scale[c], first);
-        const Floats zero = kHasZeros ? groups.at(b.zero[c], first) : scale;
-        Floats part[kRows];
-        for (int r = 0; r < kRows; ++r) part[r] = hn::Zero(FloatTag());
-        add_step<0, kHasZeros>(part, a, first, words, table, zero);
-        add_step<1, kHasZeros>(part, a, first, words, table, zero);
-        add_step<2, kHasZeros>(part, a, first, words, table, zero);
-        add_step<3, kHasZeros>(part, a, first, words, table, zero);
-        add_step<4, kHasZeros>(part, a, first, words, table, zero);
-        add_step<5, kHasZeros>(part, a, first, words, table, zero);
-        add_step<6, kHasZeros>(part, a, first, words, table, zero);
-        add_step<7, kHasZeros>(part, a, first, words, table, zero);
-        for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(part[r], scale, sums[r][c]);
-      }
+    int64_t first = 0;
+    for (; first + kBlock <= p.k; first += kBlock) {
+      groups.move_to(first);
+      add_block<kRows, kHasZeros, true>(sums, p, a, b, first, groups, table);
+    }
+    if (first < p.k) {
+      groups.move_to(first);
+      add_block<kRows, kHasZeros, false>(sums, p, a, b, first, groups, table);
     }
     const Quad bias = load_bias(p, col, num_cols);
     alignas(64) float finished[kRows * kCols];

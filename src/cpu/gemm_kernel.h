@@ -13,6 +13,8 @@ namespace tessera::cpu {
 inline constexpr int64_t kGemmPad = 16;
 // The same of a whole row where b is i4: the block of the widest vector, 8 elements for each lane.
 inline constexpr int64_t kGemmI4Pad = 8 * kGemmPad;
+// The largest zero point, of either sign, that the tiles of i4 take.
+inline constexpr int32_t kGemmI4MostZero = 2047;
 
 // Plain data. k is cut into segments, one for each scale of a row of b; there is one segment, all
 // of k, where b has no scale or one a row. Strides count elements.

@@ -211,6 +211,12 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   return checkpoint;
 }
 
+Checkpoint Checkpoint::open_file(const fs::path& path) {
+  Checkpoint checkpoint;
+  checkpoint.add_file(path, path.filename().string());
+  return checkpoint;
+}
+
 const StoredTensor* Checkpoint::find(std::string_view name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;

@@ -169,6 +169,17 @@ TensorView Model::forward(const Batch& batch, KvMemory& kv, const Context& ctx) 
   return run(step);
 }
 
+void Model::forward_block(int64_t layer, const TensorView& hidden, const Batch& batch, KvMemory& kv,
+                          const Context& ctx) {
+  check(batch, kv);
+  Arena arena(activations_);
+  make_angles(batch.num_positions, ctx);
+  Step step{batch, kv, arena, *communicator_, ctx, dtype(), angles(), chunk_k_, chunk_v_};
+  Stream stream{.hidden = hidden, .block = step.take(config_.hidden)};
+  run_block(layer, stream, step);
+  if (stream.is_pending) stream.add(1.0f, step);
+}
+
 std::unique_ptr<Model> make_model(const ModelConfig& config, Weights weights) {
   std::unique_ptr<Model> model = family_of(config).make(config, weights);
   weights.finish();

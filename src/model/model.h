@@ -33,6 +33,10 @@ class Model {
   // model's own memory that the next call overwrites. Its activations lie at addresses that depend
   // on the batch's shape alone.
   TensorView forward(const Batch& batch, KvMemory& kv, const Context& ctx);
+  // Runs one block alone: `hidden` [tokens, hidden], the residual stream in front of it, becomes
+  // the stream behind it. For quantisers, which go through a model block by block.
+  void forward_block(int64_t layer, const TensorView& hidden, const Batch& batch, KvMemory& kv,
+                     const Context& ctx);
   // Makes the angles of the first num_positions positions that are still missing. forward does this
   // by itself; call it first when forward is captured, so that the copy of new rows is not part of
   // the graph. The table's address never changes. Allocates nothing.
@@ -55,6 +59,7 @@ class Model {
  protected:
   explicit Model(const ModelConfig& config) : config_(config), weights_(LoadOptions{}) {}
   virtual TensorView run(Step& step) const = 0;
+  virtual void run_block(int64_t layer, Stream& stream, Step& step) const = 0;
 
  private:
   friend std::unique_ptr<Model> make_model(const ModelConfig& config, Weights weights);
@@ -95,6 +100,9 @@ class Decoder final : public Model {
     Stream stream = embedding_.forward(step);
     for (const Block& block : blocks_) block.forward(stream, step);
     return head_.front().forward(stream, step);
+  }
+  void run_block(int64_t layer, Stream& stream, Step& step) const override {
+    blocks_.at(static_cast<size_t>(layer)).forward(stream, step);
   }
 
  private:

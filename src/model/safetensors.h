@@ -79,6 +79,7 @@ class Checkpoint {
  public:
   // A folder, or a GGUF file, whose tensors get the names that a folder would have for them.
   static Checkpoint open(const std::filesystem::path& folder);
+  static Checkpoint open_file(const std::filesystem::path& path);  // the tensors of one file
 
   const StoredTensor* find(std::string_view name) const;  // null where there is none
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }

@@ -211,7 +211,12 @@ const Op<GemmArgs>& gemm_op() {
 
 }  // namespace
 
-void gemm(const GemmArgs& args, const Context& ctx) { run(gemm_op(), args, args.a.device, ctx); }
+void gemm(const GemmArgs& args, const Context& ctx) {
+  if (ctx.product_inputs == nullptr) return run(gemm_op(), args, args.a.device, ctx);
+  GemmArgs seen = args;
+  seen.a = ctx.product_inputs->see(args.a, args.b.values);
+  run(gemm_op(), seen, seen.a.device, ctx);
+}
 
 std::string ops::served_row(const GemmArgs& args, const Context& ctx) {
   const Target target = target_of(gemm_op(), args.a.device);

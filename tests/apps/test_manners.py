@@ -7,7 +7,7 @@ import pytest
 
 from conftest import MODEL, call, call_json
 
-VERBS = ["run", "bench", "perplexity", "eval", "inspect", "doctor"]
+VERBS = ["run", "bench", "perplexity", "eval", "quantize", "inspect", "doctor"]
 
 
 def one_line(done):

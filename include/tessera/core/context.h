@@ -18,11 +18,22 @@ struct DryRun {
   std::vector<std::string> refusals;
 };
 
+// Sees, under Context::product_inputs, the left factor of every matrix product before it is
+// computed: quantisers collect what linear layers read.
+class ProductInputs {
+ public:
+  virtual ~ProductInputs() = default;
+  // `b` is the values of the weight. Returns what is multiplied: `a`, or a tensor of its type and
+  // shape in its place.
+  virtual TensorView see(const TensorView& a, const TensorView& b) = 0;
+};
+
 struct Context {
   Stream stream = nullptr;       // GPU work is ordered on it; ignored on the CPU
   std::string_view row = {};     // run exactly this row, for tests and benches; empty: choose
   bool batch_invariant = false;  // only rows whose result does not depend on the batch
   DryRun* dry_run = nullptr;     // if given, calls are only checked
+  ProductInputs* product_inputs = nullptr;  // if given, gemm shows its operands
 };
 
 }  // namespace tessera

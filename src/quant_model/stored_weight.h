@@ -1,0 +1,49 @@
+// Quantised weights as files hold them: compressed-tensors and GPTQ.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/safetensors.h"
+#include "tessera/quant/quantize_model.h"
+
+namespace tessera::quant {
+
+// A tensor as a safetensors file holds it.
+struct FileTensor {
+  std::string name;
+  std::string_view type;  // "BF16", "I32", ...
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+std::string_view stored_type(DType dtype);
+// Values in one of the types of a file. `values` is f32.
+FileTensor plain_tensor(std::string name, const TensorView& values, DType dtype,
+                        std::vector<int64_t> shape);
+
+// Whether codes of whole bytes are packed into words: where inputs stay as they are, readers of
+// compressed-tensors expect int8 weights in that form.
+struct StoredForm {
+  FileFormat files = FileFormat::compressed_tensors;
+  QuantFormat format;
+  bool packs_int8 = false;
+};
+
+// The tensors of `module`, which had its weight in module + ".weight".
+std::vector<FileTensor> to_stored(const std::string& module, const QuantizedWeight& weight,
+                                  const StoredForm& form);
+// The values of a module's weight, f32 [n, k]. Refuses tensors that do not fit together.
+Tensor read_stored(const model::Checkpoint& checkpoint, const std::string& module,
+                   const StoredForm& form);
+
+// Writes a safetensors file under another name and renames it when it is complete. Returns its
+// size.
+int64_t write_tensors(const std::filesystem::path& path, const std::vector<FileTensor>& tensors);
+void write_text(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace tessera::quant
