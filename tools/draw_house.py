@@ -55,7 +55,8 @@ BOXES = (
      758, 148, 134, 282, ENGINE),
     ("core", ["element types, tensors, devices, context, errors, threads"], 8, 444, 884, 44, CORE),
 )
-INLINE = {"apps", "server", "python", "c_api", "engine", "ops", "tile", "core"}  # name and text on one line
+# Name and text on one line.
+INLINE = {"apps", "server", "python", "c_api", "engine", "ops", "tile", "core"}
 
 # The life of a request, in order: who does what.
 STEPS = (
