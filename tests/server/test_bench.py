@@ -24,7 +24,8 @@ def test_a_load_is_answered_and_measured(tiny_model):
         assert figures["output_tokens_per_second"] * figures["seconds"] > 0.98 * 800
         for name in ("first_token_ms", "inter_token_ms", "time_per_output_token_ms", "request_ms"):
             values = figures[name]
-            assert 0 < values["p50"] <= values["p90"] <= values["p99"] <= values["max"], name
+            assert 0 <= values["p50"] <= values["p90"] <= values["p99"] <= values["max"], name
+            assert values["max"] > 0, name
         assert figures["request_ms"]["p50"] > figures["first_token_ms"]["p50"]
         before = one.metrics()["generation_tokens_total"]
         assert before >= 800

@@ -114,8 +114,8 @@ def test_what_is_not_http_is_refused(server):
     assert server.call("GET", "/health")[0] == 200
 
 
-def test_a_client_that_reads_nothing_is_cut_off_and_hinders_nobody():
-    with serving("--stream-buffer", "16K", "--max-batch", "16") as one:
+def test_a_client_that_reads_nothing_is_cut_off_and_hinders_nobody(tiny_model):
+    with serving("--stream-buffer", "16K", model=tiny_model) as one:
         slow = []
         for _ in range(4):
             peer = socket.socket()
