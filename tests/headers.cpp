@@ -1,3 +1,3 @@
-// Nothing but the headers that all tests share (compile_quickly.cmake).
+// Nothing but the headers that all tests share (shared_headers.cmake).
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
