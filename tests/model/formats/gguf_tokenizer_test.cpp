@@ -119,13 +119,28 @@ Tokenizer by_gguf(const json& file, const std::string& kind, const std::string& 
   return Tokenizer::parse(model::gguf_tokenizer_json(gguf), "test");
 }
 
+// Whether a text holds an added token that strips spaces or matches whole words: GGUF cannot say
+// so.
+bool has_fussy_token(const json& file, const std::string& text) {
+  for (const json& added : file["added_tokens"]) {
+    const bool is_fussy = added["single_word"].get<bool>() || added["lstrip"].get<bool>() ||
+                          added["rstrip"].get<bool>();
+    if (is_fussy && text.find(added["content"].get<std::string>()) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void expect_same(const std::string& name, const std::string& kind, const std::string& words) {
-  const Tokenizer made = by_gguf(read_json(name + ".json"), kind, words);
+  const json file = read_json(name + ".json");
+  const Tokenizer made = by_gguf(file, kind, words);
   size_t num_texts = 0;
   for (const json& set : read_json("vectors.json")) {
     if (set["tokenizer"] != name) continue;
     for (const json& vector : set["vectors"]) {
       const std::string text = vector["text"];
+      if (has_fussy_token(file, text)) continue;
       const std::vector<int32_t> want = vector["plain"];
       EXPECT_EQ(made.encode(text), want) << text;
       ++num_texts;
