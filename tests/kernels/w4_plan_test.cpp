@@ -16,9 +16,7 @@ std::string fault(const W4Problem& problem, const W4Plan& plan) {
   if (std::ranges::find(kW4Tokens, plan.tokens) == std::end(kW4Tokens)) return "tokens";
   if (plan.num_m_tiles * plan.tokens < problem.m) return "rows of A are left out";
   const int strips = w4_strips(plan.tokens), units = 4 * strips;
-  const int blocks = plan.shares_a ? 2 : 1;
-  if (plan.num_n_tiles * int64_t{64} * strips * blocks < problem.n) return "rows of W are left out";
-  if (plan.num_blocks % blocks != 0) return "incomplete pairs";
+  if (plan.num_n_tiles * int64_t{64} * strips < problem.n) return "rows of W are left out";
   if (plan.parts < 1 || plan.parts > kW4MaxSplits) return "parts";
   if (plan.splits != 1 && plan.splits != plan.parts) return "splits";
   if (problem.k / kW4StageK < plan.parts) return "a part of k is empty";

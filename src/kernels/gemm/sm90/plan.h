@@ -107,9 +107,9 @@ struct Sm90Problem {
   int64_t batch = 1;
   bool is_gated = false;
   bool stages_out = false;  // out can be stored by TMA: 16-bit, aligned
-  Sm90Operands operands = Sm90Operands::values;
   int num_sms = 132;
   int64_t shared_bytes = 227 * 1024;
+  Sm90Operands operands = Sm90Operands::values;
 };
 
 // The numbers that name an Sm90Tile.
@@ -277,8 +277,8 @@ constexpr Sm90Plan plan_sm90(const Sm90Problem& problem) {
       problem.m <= 64 ? choose_shape_for_few(problem) : choose_shape_for_many(problem);
   // In large products, blocks that share B save L2 reads, and with them power.
   const int64_t m_tiles = divide_up(problem.m, 64 * shape.warpgroups);
-  const bool shares_b = (shape.cols >= 192 || (shape.promotes && shape.warpgroups == 2)) &&
-                        m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
+  const bool shares_b =
+      shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
   return make_plan(problem, shape, shares_b);
 }
 

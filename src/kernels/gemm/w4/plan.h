@@ -69,9 +69,8 @@ struct W4Problem {
 
 struct W4Plan {
   int tokens;
-  int parts;      // of k
-  int splits;     // blocks of a cluster, each with a part of k; 1: a block has all parts
-  bool shares_a;  // two blocks of a cluster share A: every tile then is a pair
+  int parts;   // of k
+  int splits;  // blocks of a cluster, each with a part of k; 1: a block has all parts
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;  // of all batches
@@ -116,14 +115,10 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   plan.splits = plan.tokens > 64 ? 1 : parts;
   plan.num_m_tiles = static_cast<int>(divide_up(problem.m, plan.tokens));
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, 64 * strips));
-  // Many tokens are read from L2 again for every strip; two blocks that share them halve that.
-  plan.shares_a = plan.tokens > 64 && plan.num_n_tiles > 1 && problem.num_sms >= 2;
-  if (plan.shares_a) plan.num_n_tiles = (plan.num_n_tiles + 1) / 2;
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
   // A cluster that splits k computes one tile; the others are persistent.
-  const int blocks = plan.shares_a ? 2 : 1;
-  plan.num_blocks = plan.splits > 1 ? plan.splits * plan.num_tiles
-                                    : blocks * std::min(plan.num_tiles, problem.num_sms / blocks);
+  plan.num_blocks =
+      plan.splits > 1 ? plan.splits * plan.num_tiles : std::min(plan.num_tiles, problem.num_sms);
   // A kilobyte for each warp, behind the sums of all units so far if a block has several parts; or
   // the partial sums of a block's share of the units of 16 rows.
   const int64_t units = 4 * strips;

@@ -68,7 +68,6 @@ struct W4Params {
   int num_k_blocks;  // of 128; at least 1
   int parts;         // of k
   int splits;        // of k over the blocks of a cluster: parts, or 1
-  bool shares_a;     // two blocks of a cluster have neighbouring rows of W and share A
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;
@@ -84,24 +83,18 @@ static_assert(std::is_trivially_copyable_v<W4Params>);
 
 using W4Ring = tile::Pipeline<kW4MaxStages>;
 
-// The tile that a block computes. Consecutive tiles have the same rows of W. With shares_a the
-// count of tiles is one of pairs.
+// The tile that a cluster computes. Consecutive tiles have the same rows of W.
 struct W4Place {
   int n_tile;
   int m_tile;
   int batch;
 };
 __device__ inline W4Place w4_place(const W4Params& p, int index) {
-  W4Place at{index, 0, 0};
-  if (p.num_tiles != p.num_n_tiles) {
-    const int per_batch = p.num_m_tiles * p.num_n_tiles;
-    at.batch = index / per_batch;
-    index -= at.batch * per_batch;
-    at.n_tile = index / p.num_m_tiles;
-    at.m_tile = index % p.num_m_tiles;
-  }
-  if (p.shares_a) at.n_tile = 2 * at.n_tile + static_cast<int>(tile::ptx::cluster_rank());
-  return at;
+  if (p.num_tiles == p.num_n_tiles) return {index, 0, 0};
+  const int per_batch = p.num_m_tiles * p.num_n_tiles;
+  const int batch = index / per_batch;
+  index -= batch * per_batch;
+  return {index / p.num_m_tiles, index % p.num_m_tiles, batch};
 }
 // A cluster that splits k has one tile; other blocks take tiles in turn.
 struct W4Walk {
@@ -110,8 +103,7 @@ struct W4Walk {
 };
 __device__ inline W4Walk w4_walk(const W4Params& p) {
   if (p.splits > 1) return {static_cast<int>(tile::ptx::cluster_index()), p.num_tiles};
-  const int blocks = p.shares_a ? 2 : 1;
-  return {static_cast<int>(blockIdx.x) / blocks, static_cast<int>(gridDim.x) / blocks};
+  return {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
 }
 
 // A block's rank in its cluster, and its blocks of k. Each role computes them anew: kept across the
@@ -137,7 +129,7 @@ struct W4Stage {
 // Units of 16 rows in a tile, less those beyond n.
 template <class Tile>
 __device__ int w4_num_units(const W4Params& p, W4Place at) {
-  return max(0, min(Tile::kUnits, p.epilogue.n / 16 - at.n_tile * Tile::kUnits));
+  return min(Tile::kUnits, p.epilogue.n / 16 - at.n_tile * Tile::kUnits);
 }
 
 // Copies codes, scales and zero points: one warp, a lane for each strip.
@@ -148,7 +140,7 @@ struct W4CodeProducer {
   uint32_t shared;
 
   __device__ int num_strips(W4Place at) const {
-    return max(0, min(Tile::kStrips, p.epilogue.n / 64 - at.n_tile * Tile::kStrips));
+    return min(Tile::kStrips, p.epilogue.n / 64 - at.n_tile * Tile::kStrips);
   }
 
   __device__ void load(const W4Ring::State& state, W4Place at, int k_block) const {
@@ -222,25 +214,12 @@ struct W4TokenProducer {
   const W4Ring& ring;
   uint32_t shared;
 
-  // By TMA: one thread. Rows beyond m come as zeros. Two blocks that share A each load half of it
-  // for both.
+  // By TMA: one thread. Rows beyond m come as zeros.
   __device__ void copy(const W4Ring::State& state, W4Place at, int k_block) const {
     ring.producer_expect(state, W4Stage<Tile>::kCodes);
-    const uint32_t tokens = shared + p.layout.stage(state.index) + W4Stage<Tile>::kA;
-    const int row = at.m_tile * Tile::kTokens;
-    if (!p.shares_a) {
-      tile::ptx::tensor_load(tokens, &p.a_map, tile::ptx::Coord{0, row, k_block * 2, at.batch},
-                             ring.full(state));
-      return;
-    }
-    const int half = static_cast<int>(tile::ptx::cluster_rank()) * (Tile::kTokens / 2);
-    TESSERA_UNROLL
-    for (int slab = 0; slab < 2; ++slab) {
-      tile::ptx::tensor_load_multicast(
-          tokens + (slab * Tile::kTokens + half) * 128, &p.a_map,
-          tile::ptx::Coord{0, row + half, k_block * 2 + slab, at.batch}, ring.full(state),
-          uint16_t{3});
-    }
+    tile::ptx::tensor_load(shared + p.layout.stage(state.index) + W4Stage<Tile>::kA, &p.a_map,
+                           tile::ptx::Coord{0, at.m_tile * Tile::kTokens, k_block * 2, at.batch},
+                           ring.full(state));
   }
 
   // By cp.async: half of the warp copies the 256 bytes of a row. Rows beyond m are not copied: what
@@ -294,8 +273,6 @@ struct W4TokenProducer {
     }
     tile::ptx::cp_async_wait_group<0>();
     for (; num_waiting > 0; --num_waiting) hand_over(oldest);
-    // No block may exit while the other still arrives on its barriers.
-    if (p.shares_a) ring.producer_drain(state, p.layout.num_stages);
   }
 };
 
@@ -325,11 +302,7 @@ struct W4Consumer {
 
   __device__ void release(const W4Ring::State& state) const {
     __syncwarp();
-    if (!p.shares_a) {
-      if (lane() == 0) ring.consumer_release(state);
-    } else if (lane() < 2) {
-      ring.consumer_release(state, lane());
-    }
+    if (lane() == 0) ring.consumer_release(state);
   }
 
   // The shuffle tells the compiler that the stage is the same in all lanes, so that descriptors are
@@ -344,70 +317,51 @@ struct W4Consumer {
     for (int i = 0; i < kRegs; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
   }
 
-  // kCount blocks of k by mma.sync. Sums of a group start at 0, as those of wgmma do, so the groups
-  // of different blocks are independent chains of products, which hide each other's latency.
-  template <int kCount>
-  __device__ __forceinline__ void multiply_blocks_mma(float (&sums)[kRegs], W4Ring::State& state,
-                                                      const uint32_t (&row_zero)[2]) const {
-    static_assert(kCount == 1 || kSteps == 8);
-    W4Ring::State states[kCount];
-    uint32_t words[kCount][2][4];
-    uint32_t tokens[kCount][4][kEights][4];
-    uint32_t zero[kCount][2];
-    float scale[kCount][2] = {};
-    float part[kCount][kRegs];
+  // One block of k by mma.sync. Sums of a group start at 0, as those of wgmma do.
+  __device__ __forceinline__ void multiply_block_mma(float (&sums)[kRegs],
+                                                     const W4Ring::State& state,
+                                                     const uint32_t (&row_zero)[2]) const {
+    const uint32_t stage = shared + p.layout.stage(state.index);
+    ring.consumer_wait(state);
+    float part[kRegs];
+    float scale[2] = {};
+    uint32_t zero[2] = {row_zero[0], row_zero[1]};
     // Everything is asked for at once, so that its latency is waited for once.
+    uint32_t words[2][4];
+    load_words(stage, 0, words[0]);
+    load_words(stage, 1, words[1]);
+    uint32_t tokens[4][kEights][4];
     TESSERA_UNROLL
-    for (int b = 0; b < kCount; ++b) {
-      states[b] = state;
-      state.advance(p.layout.num_stages);
-      const uint32_t stage = shared + p.layout.stage(states[b].index);
-      ring.consumer_wait(states[b]);
-      load_words(stage, 0, words[b][0]);
-      load_words(stage, 1, words[b][1]);
-      TESSERA_UNROLL
-      for (int i = 0; i < 4 * kEights; ++i) {
-        load_tokens(stage, i % kEights, i / kEights, tokens[b][i / kEights][i % kEights]);
-      }
-      zero[b][0] = row_zero[0];
-      zero[b][1] = row_zero[1];
-      if constexpr (kHasGroups && kSteps == 8) load_group(stage, 0, zero[b], scale[b]);
-      TESSERA_UNROLL
-      for (int i = 0; i < kRegs; ++i) part[b][i] = 0;
+    for (int i = 0; i < 4 * kEights; ++i) {
+      load_tokens(stage, i % kEights, i / kEights, tokens[i / kEights][i % kEights]);
     }
     TESSERA_UNROLL
     for (int step = 0; step < 8; ++step) {
-      TESSERA_UNROLL
-      for (int b = 0; b < kCount; ++b) {
-        if constexpr (kSteps < 8) {
-          if (step % kSteps == 0) {
-            if (step > 0) add_part(sums, part[b], scale[b]);
-            load_group(shared + p.layout.stage(states[b].index), step / kSteps, zero[b], scale[b]);
-            TESSERA_UNROLL
-            for (int i = 0; i < kRegs; ++i) part[b][i] = 0;
-          }
-        }
-        uint32_t a[4];
-        convert_word<T>(words[b][step / 4][step % 4], zero[b], a);
-        float(&target)[kRegs] = kHasGroups ? part[b] : sums;
-        TESSERA_UNROLL
-        for (int eight = 0; eight < kEights; ++eight) {
-          float d[4];
+      if constexpr (kHasGroups) {
+        if (step % kSteps == 0) {
+          if (step > 0) add_part(sums, part, scale);
+          load_group(stage, step / kSteps, zero, scale);
           TESSERA_UNROLL
-          for (int i = 0; i < 4; ++i) d[i] = target[4 * eight + i];
-          const uint32_t(&pair)[4] = tokens[b][step / 2][eight];
-          const uint32_t operand[2] = {pair[step % 2 * 2], pair[step % 2 * 2 + 1]};
-          tile::ptx::mma<T>(d, a, operand);
-          TESSERA_UNROLL
-          for (int i = 0; i < 4; ++i) target[4 * eight + i] = d[i];
+          for (int i = 0; i < kRegs; ++i) part[i] = 0;
         }
       }
+      uint32_t a[4];
+      convert_word<T>(words[step / 4][step % 4], zero, a);
+      float(&target)[kRegs] = kHasGroups ? part : sums;
+      TESSERA_UNROLL
+      for (int eight = 0; eight < kEights; ++eight) {
+        float d[4];
+        TESSERA_UNROLL
+        for (int i = 0; i < 4; ++i) d[i] = target[4 * eight + i];
+        const uint32_t(&pair)[4] = tokens[step / 2][eight];
+        const uint32_t operand[2] = {pair[step % 2 * 2], pair[step % 2 * 2 + 1]};
+        tile::ptx::mma<T>(d, a, operand);
+        TESSERA_UNROLL
+        for (int i = 0; i < 4; ++i) target[4 * eight + i] = d[i];
+      }
     }
-    TESSERA_UNROLL
-    for (int b = 0; b < kCount; ++b) {
-      if constexpr (kHasGroups) add_part(sums, part[b], scale[b]);
-      release(states[b]);
-    }
+    if constexpr (kHasGroups) add_part(sums, part, scale);
+    release(state);
   }
 
   // Eight tokens by 32 elements of k, as two operands of mma.
@@ -500,17 +454,10 @@ struct W4Consumer {
   // Adds the blocks of k of one part, times their scales, to sums that are 0.
   __device__ __forceinline__ void multiply_range(float (&sums)[kRegs], W4Ring::State& state,
                                                  int count, const uint32_t (&zero)[2]) const {
-    if constexpr (Tile::kUsesMma) {
-      constexpr int kAtATime = Tile::kTokens == 8 && Tile::kGroup == 128 ? 2 : 1;
-      int block = 0;
-      for (; block + kAtATime <= count; block += kAtATime) {
-        multiply_blocks_mma<kAtATime>(sums, state, zero);
-      }
-      for (; block < count; ++block) multiply_blocks_mma<1>(sums, state, zero);
-      return;
-    }
     for (int block = 0; block < count; ++block) {
-      if constexpr (kHasGroups) {
+      if constexpr (Tile::kUsesMma) {
+        multiply_block_mma(sums, state, zero);
+      } else if constexpr (kHasGroups) {
         float part[kRegs];
         leave_unset(part);
         multiply_block(sums, part, state, zero);
@@ -706,7 +653,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   constexpr int kCodeWarp = Tile::kUnits;
   const W4CodeProducer<Tile> codes{p, ring, shared};
   if (warp == kCodeWarp) {
-    ring.init_by_warp(2, Tile::kUnits * (p.shares_a ? 2 : 1), p.layout.num_stages);
+    ring.init_by_warp(2, Tile::kUnits, p.layout.num_stages);
     if (threadIdx.x % 32 == 0 && p.splits > 1) {
       const uint32_t fold_barrier = shared + p.layout.fold_barrier();
       const int rank = w4_rank(p);
@@ -719,10 +666,6 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     }
     __syncwarp();
     codes.start_early();
-  }
-  if (p.shares_a) {  // the other block's copies and arrivals need the barriers
-    tile::ptx::cluster_arrive();
-    tile::ptx::cluster_wait();
   }
   // The fence of the barriers' initialisation is all that the other blocks need.
   if (p.splits > 1) tile::ptx::cluster_arrive_relaxed();
@@ -738,9 +681,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   }
 }
 
-// A [batch, m, k] as slabs of 128 bytes of k, two to a copy unless A is shared, with coordinates
+// A [batch, m, k] as slabs of 128 bytes of k, two to a copy, with coordinates
 // (in slab, row, slab, batch).
-inline CUtensorMap w4_token_map(const TensorView& a, const W4Plan& plan) {
+inline CUtensorMap w4_token_map(const TensorView& a, int tokens) {
   const bool is_batched = a.rank == 3;
   return tile::make_tensor_map(
       {.data = a.data,
@@ -748,7 +691,7 @@ inline CUtensorMap w4_token_map(const TensorView& a, const W4Plan& plan) {
        .rank = 4,
        .dims = {64, a.size(-2), a.size(-1) / 64, is_batched ? a.size(0) : 1},
        .strides = {1, a.stride(-2), 64, is_batched ? a.stride(0) : a.stride(-2)},
-       .box = {64, plan.shares_a ? plan.tokens / 2 : plan.tokens, plan.shares_a ? 1 : 2, 1},
+       .box = {64, tokens, 2, 1},
        .swizzle = tile::Swizzle::b128});
 }
 
@@ -765,7 +708,6 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
   p.num_k_blocks = static_cast<int>(args.a.size(-1) / kW4StageK);
   p.parts = plan.parts;
   p.splits = plan.splits;
-  p.shares_a = plan.shares_a;
   p.num_m_tiles = plan.num_m_tiles;
   p.num_n_tiles = plan.num_n_tiles;
   p.num_tiles = plan.num_tiles;
@@ -774,12 +716,12 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
     p.first_k_block[part] = part * p.num_k_blocks / plan.parts;
     p.first_unit[part] = (part * Tile::kUnits + plan.parts - 1) / plan.parts;
   }
-  if constexpr (is_w4_copied_by_tma(Tile::kTokens)) p.a_map = w4_token_map(args.a, plan);
+  if constexpr (is_w4_copied_by_tma(Tile::kTokens)) p.a_map = w4_token_map(args.a, Tile::kTokens);
   p.epilogue = epilogue_params(args);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
-                          .cluster = static_cast<unsigned>(plan.shares_a ? 2 : plan.splits),
+                          .cluster = static_cast<unsigned>(plan.splits),
                           .overlaps_previous = true};
   launch(&gemm_w4_sm90_kernel<T, Tile>, shape, p, ctx);
 }
