@@ -101,7 +101,7 @@ TEST(ReadGeneration, NamesTheFieldThatIsWrong) {
             "top_logprobs");
   EXPECT_EQ(param_of(Api::completions, R"({"prompt": "a", "n": 9})"), "n");
   EXPECT_EQ(param_of(Api::completions, R"({"prompt": "a", "top_p": 2})"), "top_p");
-  EXPECT_EQ(param_of(Api::completions, R"({"prompt": "a", "guided_json": {}})"), "guided_json");
+  EXPECT_EQ(param_of(Api::completions, R"({"prompt": "a", "guided_json": 3})"), "guided_json");
 }
 
 TEST(ReadGeneration, KeepsUsersOutOfControlTokens) {

@@ -59,7 +59,10 @@ def chat(client):
     many = create(**{**fields, "temperature": 1}, n=3, seed=4, max_completion_tokens=5)
     assert [one.index for one in many.choices] == [0, 1, 2]
     assert raises(openai.BadRequestError, create, **{**fields, "messages": []}).param == "messages"
-    raises(openai.BadRequestError, create, **fields, response_format={"type": "json_object"})
+    answer = create(**{**fields, "max_completion_tokens": 200}, response_format={
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": {"type": "integer", "minimum": 0, "maximum": 9}}})
+    assert answer.choices[0].message.content in list("0123456789")
 
 
 def limits(client):

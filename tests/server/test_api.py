@@ -175,3 +175,26 @@ def test_a_name_of_its_own(tiny_model):
     with serving("--name", "small one", model=tiny_model) as one:
         assert one.call("GET", "/v1/models")[1]["data"][0]["id"] == "small one"
         assert one.complete(model="small one")["model"] == "small one"
+
+
+@pytest.mark.parametrize("field, value, pattern", [
+    ("guided_regex", "(yes|no)!", r"(yes|no)!"),
+    ("guided_choice", ["red", "green"], r"red|green"),
+    ("guided_json", {"type": "boolean"}, r"true|false"),
+    ("guided_grammar", 'root ::= "a" [0-9]', r"a[0-9]"),
+    ("structured_outputs", {"regex": "[a-c]{4}"}, r"[a-c]{4}"),
+    ("response_format", {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"enum": ["one", 2]}}}, r'"one"|2'),
+])
+def test_an_answer_keeps_to_its_constraint(server, field, value, pattern):
+    body = {"prompt": "Say:", "max_tokens": 40, "temperature": 1, "seed": 3, field: value}
+    status, answer = post(server, "/v1/completions", body)
+    assert status == 200, answer
+    choice = answer["choices"][0]
+    assert re.fullmatch(pattern, choice["text"]) and choice["finish_reason"] == "stop"
+
+
+def test_a_schema_that_is_not_supported_is_refused(server):
+    status, answer = post(server, "/v1/completions", {
+        "prompt": "a", "guided_json": {"type": "string", "pattern": "(?=a)"}})
+    assert status == 400 and "pattern" in answer["error"]["message"]

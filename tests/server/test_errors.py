@@ -72,8 +72,10 @@ def test_an_unknown_model_is_named_with_the_served_one(server):
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"suffix": "end"}, "suffix"), ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"),
     ({"min_tokens": -1}, "min_tokens"), ({"priority": "high"}, "priority"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"guided_regex": "a+"}, "guided_regex"), ({"tools": [{"type": "function"}]}, "tools"),
+    ({"response_format": {"type": "xml"}}, "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "response_format"),
+    ({"guided_regex": 3}, "guided_regex"), ({"guided_choice": "a"}, "guided_choice"),
+    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"), ({"tools": [{"type": "function"}]}, "tools"),
 ])
 def test_a_wrong_field_is_named(server, change, param):
     error = refused(server, {**GOOD, **change})
