@@ -146,7 +146,7 @@ class Server {
 
   // On the engine's thread, before anybody else sees the model.
   server::ServedModel describe(Engine& engine) {
-    prompts_.emplace(*engine.tokenizer(), load_chat_settings(folder_));
+    prompts_.emplace(*engine.tokenizer(), engine::read_chat_settings(folder_));
     server::ServedModel model{.name = name_,
                               .tokenizer = engine.tokenizer(),
                               .prompts = &*prompts_,

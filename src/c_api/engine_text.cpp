@@ -6,6 +6,7 @@
 
 #include "c_api/engine_handle.h"
 #include "core/text.h"
+#include "engine/early_start.h"
 #include "tessera/core/error.h"
 
 using namespace tessera;
@@ -13,7 +14,7 @@ using namespace tessera::c_api;
 
 TesseraEngine::TesseraEngine(const std::string& folder, const TesseraEngineOptions* options)
     : host(std::make_shared<EngineHost>(Engine::load(folder, read_options(options, folder)))),
-      settings(load_chat_settings(folder)),
+      settings(engine::read_chat_settings(folder)),
       prompts(host->tokenizer(), {}) {}
 
 const ChatTemplate& TesseraEngine::chat_template() const {

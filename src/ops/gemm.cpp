@@ -167,6 +167,13 @@ void check_out_scale(const GemmArgs& args, const Named& a, const Named& out) {
   expect_apart(out, scale);
 }
 
+// Of the type of a; where a holds codes, of value_type.
+void expect_values(const Named& tensor, const Named& a, const GemmArgs& args) {
+  if (args.a_scale) return expect_tensor(tensor, {value_type(args)}, a);
+  expect_tensor(tensor, kFloats, a);
+  expect_dtype_of(tensor, a);
+}
+
 void check_gemm(const GemmArgs& args) {
   const Named a{"gemm: a", args.a};
   const Named b{"gemm: b", args.b.values};
@@ -185,14 +192,14 @@ void check_gemm(const GemmArgs& args) {
   if (args.b.zero_point) expect_apart(out, {kZeroPointOfB, *args.b.zero_point});
   if (args.bias) {
     const Named bias{"gemm: bias", *args.bias};
-    expect_tensor(bias, {values}, a);
+    expect_values(bias, a, args);
     expect_rank(bias, 1);
     expect_one_each(bias, args.b.n(), "row of b");
     expect_apart(out, bias);
   }
   if (args.residual) {
     const Named residual{"gemm: residual", *args.residual};
-    expect_tensor(residual, {values}, a);
+    expect_values(residual, a, args);
     expect_shape_of(residual, out);
     expect_matrices(residual);
     expect_same_or_apart(out, residual);

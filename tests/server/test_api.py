@@ -1,7 +1,9 @@
 # What the routes answer.
 # SPDX-License-Identifier: MIT
 import json
+import re
 
+import pytest
 from conftest import MODEL, serving
 
 
@@ -188,13 +190,13 @@ def test_a_name_of_its_own(tiny_model):
 ])
 def test_an_answer_keeps_to_its_constraint(server, field, value, pattern):
     body = {"prompt": "Say:", "max_tokens": 40, "temperature": 1, "seed": 3, field: value}
-    status, answer = post(server, "/v1/completions", body)
+    status, answer = server.call("POST", "/v1/completions", body)[:2]
     assert status == 200, answer
     choice = answer["choices"][0]
     assert re.fullmatch(pattern, choice["text"]) and choice["finish_reason"] == "stop"
 
 
 def test_a_schema_that_is_not_supported_is_refused(server):
-    status, answer = post(server, "/v1/completions", {
-        "prompt": "a", "guided_json": {"type": "string", "pattern": "(?=a)"}})
+    status, answer = server.call("POST", "/v1/completions", {
+        "prompt": "a", "guided_json": {"type": "string", "pattern": "(?=a)"}})[:2]
     assert status == 400 and "pattern" in answer["error"]["message"]
