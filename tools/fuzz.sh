@@ -9,7 +9,8 @@ seconds=${1:-60}
 shift || true
 targets=("$@")
 if [[ ${#targets[@]} -eq 0 ]]; then
-  targets=(safetensors config gguf tokenizer_json tokenizer chat_template constraint tool_calls request)
+  targets=(safetensors config gguf tokenizer_json tokenizer chat_template)
+  targets+=(constraint tool_calls request)
 fi
 
 sh tools/setup.sh fuzz

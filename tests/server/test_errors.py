@@ -75,7 +75,8 @@ def test_an_unknown_model_is_named_with_the_served_one(server):
     ({"response_format": {"type": "xml"}}, "response_format"),
     ({"response_format": {"type": "json_schema"}}, "response_format"),
     ({"guided_regex": 3}, "guided_regex"), ({"guided_choice": "a"}, "guided_choice"),
-    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"), ({"tools": [{"type": "function"}]}, "tools"),
+    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
+    ({"tools": [{"type": "function"}]}, "tools"),
 ])
 def test_a_wrong_field_is_named(server, change, param):
     error = refused(server, {**GOOD, **change})
