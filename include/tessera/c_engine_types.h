@@ -32,7 +32,7 @@ typedef struct TesseraEngineOptions {
   const char* device;          /* "auto": the first GPU if it has all kernels for the model;
                                   "cpu", "cuda", "cuda:1" */
   const char* dtype;           /* "bf16", "f16" or "f32": of weights and activations */
-  const char* weights;         /* "plain", "int8" and so on, as tessera run --weights */
+  const char* weights;         /* "stored", "int8" and so on, as tessera run --weights */
   const char* kv;              /* "plain", "e4m3" and so on, as tessera run --kv */
   const char* speculation;     /* "off" or "lookup" */
   int64_t max_context;         /* 0: what the model was made for */

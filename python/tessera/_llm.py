@@ -71,7 +71,7 @@ class LLM:
     Methods may be called from any thread; requests of all threads run together. Close it, or use
     it in a `with` block, to free its memory early.
 
-    weights: "plain" or a quantised format such as "int8". kv: how keys and values are kept,
+    weights: "stored" or a quantised format such as "int8". kv: how keys and values are kept,
     "plain", "e4m3", "e5m2", "int8", "uint8", "int4", "int4_token". device: "auto" (the first
     GPU if it can run the model), "cpu", "cuda:1". dtype: "bf16", "f16" or "f32". context: most
     tokens of a sequence. kv_bytes: memory for keys and values. max_batch: sequences computed at
@@ -83,7 +83,7 @@ class LLM:
         self,
         folder: Union[str, "os.PathLike[str]", None] = None,
         *,
-        weights: str = "plain",
+        weights: str = "stored",
         kv: str = "plain",
         device: str = "auto",
         dtype: str = "bf16",

@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ranges>
 
 #include "core/parallel.h"
 #include "core/text.h"
@@ -75,11 +76,12 @@ EngineOptions read_options(const TesseraEngineOptions* given, const std::string&
       read_struct(given, tessera_engine_options_init, "TesseraEngineOptions");
   EngineOptions options;
   options.dtype = read_dtype(or_default(c.dtype, "bf16"));
-  const std::string_view weights = or_default(c.weights, "plain"), kv = or_default(c.kv, "plain");
+  const std::string_view weights = or_default(c.weights, "stored"), kv = or_default(c.kv, "plain");
   if (const auto format = find_weight_format(weights)) {
     options.weights = *format;
   } else {
-    refuse_name("weights", weights, kAllWeightFormats);
+    refuse_name("weights", weights,
+                std::views::transform(kWeightFormats, &WeightFormatName::format));
   }
   if (const auto format = find_kv_format(kv)) {
     options.kv_type = *format;

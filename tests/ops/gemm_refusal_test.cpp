@@ -50,8 +50,8 @@ TEST_F(RefusedGemm, TheUnchangedCallsAreTaken) {
 }
 
 TEST_F(RefusedGemm, WrongTypes) {
-  EXPECT_TRUE(refused_with([&](auto& g) { g.a.dtype = DType::i8; },
-                           {"gemm: a is i8[4, 16]", "a_scale"}));
+  EXPECT_TRUE(
+      refused_with([&](auto& g) { g.a.dtype = DType::i8; }, {"gemm: a is i8[4, 16]", "a_scale"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.b.values.dtype = DType::f16; },
                            {"gemm: b is f16[8, 16]", "one of bf16, e4m3, e5m2, i8, u8, i4"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.out.dtype = DType::f16; },

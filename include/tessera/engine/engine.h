@@ -114,8 +114,8 @@ struct EngineMetrics {
   int64_t draft_kv_bytes = 0;
   int64_t num_held_draft_pages = 0;
   bool has_given_up_drafts = false;  // the draft model failed, and the engine goes on without it
-  int64_t num_masks = 0;            // tokens drawn under a constraint
-  double mask_seconds = 0;          // spent on finding which tokens they could be
+  int64_t num_masks = 0;             // tokens drawn under a constraint
+  double mask_seconds = 0;           // spent on finding which tokens they could be
   // Of the process, by tessera::allocate on the engine's device: now, and the most at once
   // (tessera/core/memory_use.h).
   int64_t device_bytes = 0;
