@@ -47,7 +47,7 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
   FlagSet more(verb, "Advanced model");
   more.value("--device", options.device, "auto|cpu|cuda:N",
              "Where the model runs; auto is the first GPU if it has all kernels for it");
-  more.ranged("--group", options.group, 8, 65536, "N", "Inputs per scale of --weights int4");
+  more.ranged("--group", options.group, 1, 65536, "N", "Inputs per scale of --weights int4");
   more.quantity("--context", options.context, "N",
                 "Most tokens of a sequence; what the model was made for if absent");
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
@@ -242,7 +242,7 @@ using Row = std::pair<std::string_view, std::string_view>;
 
 constexpr std::array kRows = {
     Row{"beam_width", "--beam"},
-    Row{"constraint", "a constraint (--json-schema, --regex, --choice, --grammar)"},
+    Row{"constraint", "--json-schema"},
     Row{"draft_folder", "--draft"},
     Row{"dtype", "--dtype"},
     Row{"frequency_penalty", "--frequency-penalty"},

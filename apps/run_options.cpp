@@ -62,12 +62,13 @@ void add_constraint_flags(const Verb& verb, ConstraintOptions& options) {
   FlagSet flags(verb, "Structured output");
   flags.value("--json-schema", options.json_schema, "FILE|TEXT",
               "Generate JSON that this schema accepts");
-  flags.toggle("--json-object", options.is_json_object, "Generate any JSON object");
   flags.value("--regex", options.regex, "PATTERN", "Generate what this expression matches");
   flags.list("--choice", options.choices, "TEXT", "Generate one of these; may be repeated");
-  flags.value("--grammar", options.grammar_file, "FILE", "Generate what this EBNF describes");
-  flags.quantity("--json-whitespace", options.max_whitespace, "N",
-                 "Most blanks between two tokens of JSON; 0: compact");
+  FlagSet more(verb, "Advanced structured output");
+  more.toggle("--json-object", options.is_json_object, "Generate any JSON object");
+  more.value("--grammar", options.grammar_file, "FILE", "Generate what this EBNF describes");
+  more.quantity("--json-whitespace", options.max_whitespace, "N",
+                "Most blanks between two tokens of JSON; 0: compact");
 }
 
 std::shared_ptr<const Constraint> make_constraint(const ConstraintOptions& options) {

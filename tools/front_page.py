@@ -17,7 +17,9 @@ END_TO_END = (
     ("prefill", "bf16", 1, 512, "e2e_prefill"),
     ("prefill", "bf16", 1, 2048, "e2e_prefill"),
     ("prefill", "bf16", 16, 512, "e2e_prefill"),
-    ("decode", "int4", 1, 512, None),
+    ("decode", "int4", 1, 512, "e2e_single_int4"),
+    ("decode", "int4", 16, 512, "e2e_locked_int4"),
+    ("prefill", "int4", 1, 512, "e2e_single_int4"),
 )
 SYSTEMS = ("torch.compile", "llama.cpp", "transformers")
 # transformers was timed on prompt and answer together, which stands in for decode.
@@ -84,6 +86,7 @@ def theirs(peers, system, phase, weights, batch, prompt):
 def systems_block(root):
     """Llama-3-8B: a line a workload, a column a system, and our speed over the best of them."""
     peers, single = load(root, "peers"), load(root, "e2e_single")
+    int4 = load(root, "e2e_single_int4")
     lines = []
     for phase, weights, batch, prompt, record in END_TO_END:
         found = ours(root, phase, batch, prompt, record)
@@ -110,7 +113,8 @@ def systems_block(root):
     software = peers["software"]
     note = (f"Tokens per second on one {peers['gpu']}, random weights; in brackets, tokens of the "
             f"prompt + tokens generated. Tessera by `tessera bench e2e --shape {single['model']}` "
-            f"at commit `{single['commit'][:7]}`; the others measured on the same kind of GPU "
+            f"at commit `{single['commit'][:7]}`, int4 (groups of 128, head included) at "
+            f"`{int4['commit'][:7]}`; the others measured on the same kind of GPU "
             f"(CUDA {peers['cuda']}), not in the same run: "
             + ", ".join(f"{system} ({software[system]})" for system in SYSTEMS) + ".")
     head = ["Llama-3-8B", "Tessera", *SYSTEMS, "Tessera / best other"]

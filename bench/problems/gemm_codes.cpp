@@ -181,6 +181,7 @@ std::vector<Workload> codes_workloads() {
   };
   Workload linear{"linear/llama8b_8bit", {}}, blocks{"linear/llama8b_8bit_blocks", {}};
   Workload few{"linear/llama8b_8bit_few", {}}, squares{"gemm/square_8bit", {}};
+  Workload types{"gemm/8bit_types", {shape_of(16, 2048, 2048, 1, 1, {{"static_b", 1}})}};
   for (const auto& [n, k] : {Layer{6144, 4096}, Layer{4096, 4096}, Layer{28672, 4096},
                              Layer{14336, 4096}, Layer{4096, 14336}, Layer{128256, 4096}}) {
     for (const int64_t m : {1, 16, 32, 64, 128, 256, 1024, 4096}) {
@@ -193,7 +194,7 @@ std::vector<Workload> codes_workloads() {
   }
   for (const int64_t size : {4096, 8192})
     squares.shapes.push_back(shape_of(size, size, size, 1, 1));
-  return {linear, blocks, few, squares};
+  return {linear, blocks, few, squares, types};
 }
 
 }  // namespace tessera::bench

@@ -269,7 +269,9 @@ OpCost cost_of(const GemmArgs& args, Stream) {
   const std::string matrices = batch == 1 ? std::string() : concat(batch, "x");
   return {.read_bytes = bytes_of(args.a) + bytes_of(args.b.values) + bytes_of(args.b.scale) +
                         bytes_of(args.b.zero_point) + bytes_of(args.bias) +
-                        bytes_of(args.residual) + bytes_of(args.out_scale),
+                        bytes_of(args.residual) + bytes_of(args.out_scale) +
+                        bytes_of(args.a_scale) + bytes_of(args.a_zero_point) +
+                        bytes_of(args.b.row_sums),
           .written_bytes = bytes_of(args.out),
           .flops = 2.0 * as_count(batch * m * n) * as_count(k),
           .shape = concat(matrices, m, "x", n, "x", k, args.is_gated ? " gated" : "",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "tessera/core/error.h"
 
 namespace tessera::server {
 namespace {
@@ -63,6 +64,16 @@ ConstraintSpec read_form(const std::string& field, std::string_view form, const 
   return {.kind = ConstraintKind::grammar, .text = text_of(field, value)};
 }
 
+// Refuses what does not compile, with the field it came in. The engine compiles it again unless it
+// keeps an equal one.
+void check(const std::string& field, const ConstraintSpec& spec) {
+  try {
+    Constraint::compile(spec);
+  } catch (const Error& error) {
+    throw ApiError(400, concat(field, ": ", error.what()), field);
+  }
+}
+
 constexpr std::array kForms = {"json", "regex", "choice", "grammar"};
 
 // The constraints that a body asks for, each with the field it stands in.
@@ -100,7 +111,10 @@ void read_constraint(Fields& fields, Request& request) {
                           "; a text has one constraint: leave one of them out"),
                    specs[1].first);
   }
-  if (!specs.empty()) request.constraint_spec = std::move(specs[0].second);
+  if (!specs.empty()) {
+    check(specs[0].first, specs[0].second);
+    request.constraint_spec = std::move(specs[0].second);
+  }
   const Json* choice = fields.find("tool_choice");
   const bool has_no_tools = choice != nullptr && *choice == "none";
   for (const char* field : {"tools", "functions"}) {

@@ -24,7 +24,7 @@ def test_too_little_memory_is_an_error(flags):
     if call_within(400 * MB, "--version").returncode != 0:
         pytest.skip("a sanitizer wants more address space than any limit leaves it")
     seen = set()
-    for megabytes in range(40, 130, 3):
+    for megabytes in range(52, 142, 3):
         done = call_within(megabytes * MB, "run", MODEL, "Once", "-n", "4", *flags)
         assert done.returncode >= 0, (megabytes, done.returncode, done.stderr)  # no signal
         if done.returncode > 0:

@@ -245,7 +245,7 @@ TEST(EngineInC, RefusesWithValuesAndRemedy) {
   options.device = "tpu";
   expect_option_refused("device is 'tpu'");
   options.weights = "int3";
-  expect_option_refused("weights is 'int3'; want one of plain, int8");
+  expect_option_refused("weights is 'int3'; want one of stored, plain, int8");
   options.kv = "int3";
   expect_option_refused("kv is 'int3'");
   options.dtype = "f64";
