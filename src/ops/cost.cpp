@@ -234,7 +234,8 @@ OpCost cost_of(const SampleArgs& args, Stream) {
   for (const auto* setting :
        {&args.temperature, &args.top_k, &args.typical_p, &args.top_p, &args.min_p, &args.seeds,
         &args.sequences, &args.positions, &args.bias_starts, &args.bias_tokens, &args.bias_values,
-        &args.slots, &args.repetition, &args.presence, &args.frequency}) {
+        &args.slots, &args.repetition, &args.presence, &args.frequency, &args.masks,
+        &args.mask_rows}) {
     cost.read_bytes += bytes_of(*setting);
   }
   if (!args.slots) return cost;

@@ -78,7 +78,7 @@ def test_a_client_that_leaves_frees_its_place(stage):
 
 def test_sigterm_lets_answers_end_and_refuses_new_ones():
     one = Server()
-    long = start_long(one, 300)
+    long = start_long(one, 1800)
     response = long.getresponse()
     idle = one.connect()
     idle.request("GET", "/health")
