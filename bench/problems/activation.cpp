@@ -45,7 +45,7 @@ Problem make_activation(RowKey key, const Shape& shape, Fill fill, uint64_t seed
 
 bool activation_fits(RowKey, const Shape&) { return true; }
 
-std::vector<Shape> test_shapes() {
+std::vector<Shape> activation_test_shapes() {
   std::vector<Shape> shapes = {
       {{"rows", 0}, {"cols", 80}},
       {{"rows", 3}, {"cols", 0}},
@@ -83,7 +83,7 @@ ProblemMaker activation_maker() {
           &make_activation,
           &activation_fits,
           keys,
-          test_shapes(),
+          activation_test_shapes(),
           {{"silu_mul", gated(kSilu, 1)},
            {"gelu_mul", {gated(kGelu, 1).back(), gated(kGeluTanh, 1).back()}},
            {"activation",

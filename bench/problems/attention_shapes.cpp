@@ -8,7 +8,7 @@
 namespace tessera::bench {
 namespace {
 
-using Options = std::initializer_list<std::pair<std::string, int64_t>>;
+using ShapeOptions = std::initializer_list<std::pair<std::string, int64_t>>;
 
 struct Lengths {
   int64_t batch, q_len, kv_len;
@@ -21,7 +21,7 @@ struct Dims {
 };
 
 // Sizes that equal their default are left out, so that names stay short.
-Shape shape_of(Lengths l, Heads h, Dims dims, Options options = {}) {
+Shape shape_of(Lengths l, Heads h, Dims dims, ShapeOptions options = {}) {
   Shape shape{{"batch", l.batch}, {"q_len", l.q_len}};
   if (l.kv_len != l.q_len) shape.emplace_back("kv_len", l.kv_len);
   shape.emplace_back("heads", h.heads);

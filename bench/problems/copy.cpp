@@ -103,7 +103,7 @@ bool copy_fits(RowKey key, const Shape& shape) {
          value_of(shape, "broadcast") == 0;
 }
 
-std::vector<Shape> test_shapes() {
+std::vector<Shape> copy_test_shapes() {
   std::vector<Shape> shapes = {
       {{"d0", 0}, {"d1", 5}},
       {{"d0", 1}},
@@ -162,7 +162,7 @@ ProblemMaker copy_maker() {
       &make_copy,
       &copy_fits,
       keys,
-      test_shapes(),
+      copy_test_shapes(),
       {{"transpose",
         {{{"d0", 4096}, {"d1", 4096}, {"order", 21}},
          {{"d0", 16384}, {"d1", 4096}, {"order", 21}},

@@ -12,7 +12,7 @@
 namespace tessera::bench {
 namespace {
 
-using Options = std::initializer_list<std::pair<std::string, int64_t>>;
+using ShapeOptions = std::initializer_list<std::pair<std::string, int64_t>>;
 
 constexpr int64_t kPlain = option(KvFormat::plain), kE4m3 = option(KvFormat::e4m3);
 constexpr int64_t kE5m2 = option(KvFormat::e5m2), kInt8 = option(KvFormat::int8);
@@ -26,7 +26,7 @@ struct Heads {
   int64_t heads, kv_heads;
 };
 
-Shape shape_of(Lengths l, Heads h, int64_t d, Options options = {}) {
+Shape shape_of(Lengths l, Heads h, int64_t d, ShapeOptions options = {}) {
   Shape shape{{"batch", l.batch}};
   if (l.q_len != 0) shape.emplace_back("q_len", l.q_len);
   shape.emplace_back("kv_len", l.kv_len);

@@ -5,7 +5,8 @@
 // activation (0: none, else 1 + the value of Activation), gated, residual (1: apart, 2: out
 // itself), gap and gap_out (elements between the rows of a and b, and of out and residual), offset
 // (before every operand), tf32 (its presence makes a problem for f32 alone), static_b; group (its
-// presence makes a problem for quantised weights alone) and zero_points; a_scale (its presence
+// presence makes a problem for quantised weights alone), zero_points, rows_per_scale and in_rows
+// (for codes in Packing::rows alone); a_scale (its presence
 // makes a problem for codes on both sides), b_scale and sums_in_float.
 #include "tessera/ops/gemm.h"
 
@@ -159,10 +160,17 @@ GemmArgs args_of(RowKey key, const Shape& shape, const Options& o,
 }
 
 Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
-  Builder b(shape, fill, seed, {"m",       "n",           "k",       "batch",    "shared_b",
-                                "bias",    "activation",  "gated",   "residual", "gap",
-                                "gap_out", "offset",      "tf32",    "static_b", "special",
-                                "group",   "zero_points", "a_scale", "b_scale",  "sums_in_float"});
+  Builder b(shape, fill, seed, {"m",           "n",
+                                "k",           "batch",
+                                "shared_b",    "bias",
+                                "activation",  "gated",
+                                "residual",    "gap",
+                                "gap_out",     "offset",
+                                "tf32",        "static_b",
+                                "special",     "group",
+                                "zero_points", "a_scale",
+                                "b_scale",     "sums_in_float",
+                                "in_rows",     "rows_per_scale"});
   const Options o = options_of(b);
   const int64_t special = b.get("special");
   const auto add = [&](std::string_view name, Role role, DType dtype, int64_t cols, int64_t gap,
@@ -232,6 +240,14 @@ bool gemm_fits(RowKey key, const Shape& shape) {
     return !is_large || (key.out == DType::bf16 && key.in != DType::u8);
   }
   if (has_codes(key) != (value_of(shape, "group", -1) >= 0)) return false;
+  if (has_codes(key) && key.packing != Packing::rows && value_of(shape, "in_rows") != 0) {
+    return false;
+  }
+  if (has_codes(key)) {
+    const ZeroPoints has = find_weight_codes(key.weight)->zero_points;
+    const bool is_given = value_of(shape, "zero_points") != 0;
+    if (has != ZeroPoints::optional && is_given != (has == ZeroPoints::always)) return false;
+  }
   if (value_of(shape, "tf32", -1) >= 0) return key.in == DType::f32;
   if (value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24) {
     if (key.in != key.out || key.in == DType::f32) return false;
@@ -251,6 +267,9 @@ ProblemMaker gemm_maker() {
   for (const DType in : {DType::bf16, DType::f16}) {
     for (const DType out : {in, DType::f32, DType::e4m3, DType::i8}) {
       keys.push_back({in, out, DType::i4, Packing::fragments});
+    }
+    for (const DType weight : {DType::i4, DType::i8, DType::u8, DType::e4m3}) {
+      for (const DType out : {in, DType::f32}) keys.push_back({in, out, weight});
     }
   }
   for (const DType in : {DType::e4m3, DType::i8}) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include "bench/problems/gemm_weight.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/parallel.h"
@@ -11,8 +12,13 @@
 namespace tessera::bench {
 namespace {
 
-// Zero points of a problem that has them; random, but near the middle.
-constexpr int64_t kLeastZero = 6, kMostZero = 9;
+// Zero points of a problem that has them; random, but near the middle: from this one on, four.
+int64_t least_zero(DType codes) { return codes == DType::u8 ? 126 : 6; }
+// Codes in rows: how many a value of variance 1 is made of, and the most.
+float codes_per_deviation(DType codes) {
+  return codes == DType::e4m3 ? 1.0f : codes == DType::i4 ? 4.0f : 30.0f;
+}
+float most_code(DType codes) { return codes == DType::i4 ? 7.0f : 120.0f; }
 
 int64_t groups_of(const Shape& shape, int64_t k) {
   const int64_t group = value_of(shape, "group");
@@ -40,6 +46,36 @@ void fill_integer_codes(Operand& codes, const Operand* zeros, int64_t n, int64_t
   });
 }
 
+// Codes in Packing::rows: normal values, or 1, 0 and -1; with zero points added to them.
+void fill_rows_of_codes(Operand& codes, const Operand* zeros, bool is_normal, int64_t groups,
+                        Random random) {
+  const TensorView view = codes.host.view();
+  const DType dtype = view.dtype;
+  const int64_t n = codes.shape[0], k = codes.shape[1], spread = std::max<int64_t>(1, k / 700);
+  parallel_for(n, k, [&](int64_t row) {
+    for (int64_t col = 0; col < k; ++col) {
+      const int64_t at = (row * k + col) % 1000003;
+      const int64_t drawn = random.integer(at, -spread, spread);
+      float code = static_cast<float>(drawn >= -1 && drawn <= 1 ? drawn : 0);
+      if (is_normal) code = codes_per_deviation(dtype) * random.normal(at);
+      if (dtype != DType::e4m3) {
+        code = std::round(std::clamp(code, -most_code(dtype), most_code(dtype)));
+      }
+      if (zeros != nullptr) {
+        code += zeros->host.view().as<uint8_t>()[row * groups + col / (k / groups)];
+      }
+      if (dtype != DType::i4) {
+        store(view, row * k + col, code);
+        continue;
+      }
+      const int nibble = static_cast<int>(zeros != nullptr ? std::clamp(code, 0.0f, 15.0f) : code);
+      const int shift = col % 2 == 0 ? 0 : 4;
+      uint8_t& byte = view.as<uint8_t>()[(row * k + col) / 2];
+      byte = static_cast<uint8_t>((byte & (0xf0 >> shift)) | (nibble & 15) << shift);
+    }
+  });
+}
+
 void fill_random_codes(Operand& codes, Random random) {
   auto* words = codes.host.view().as<uint64_t>();
   const int64_t count = codes.host.size_bytes() / 8;
@@ -59,24 +95,31 @@ Shape shape_of(int64_t m, int64_t n, int64_t k, int64_t group,
 
 void add_weight(Builder& b, RowKey key, int64_t n, int64_t k) {
   const int64_t groups = groups_of({{"group", b.get("group")}}, k);
+  const int64_t by = b.get("rows_per_scale", 1), scale_rows = (n + by - 1) / by;
   const Random code_values = b.random(), scale_values = b.random(), zero_values = b.random();
   Operand& codes = b.dense("b", Role::input, key.weight, {n, k});
-  Operand& scales = b.dense("b_scale", Role::input, DType::f32, {n, groups});
+  Operand& scales = b.dense("b_scale", Role::input, DType::f32, {scale_rows, groups});
   Operand* zeros = nullptr;
   if (b.get("zero_points") != 0) {
     zeros = &b.dense("b_zero_point", Role::input, DType::u8, {n, groups});
     fill_rows(*zeros, [&](int64_t r, int64_t c) {
-      return static_cast<float>(zero_values.integer(r * groups + c, kLeastZero, kMostZero));
+      const int64_t least = least_zero(key.weight);
+      return static_cast<float>(zero_values.integer(r * groups + c, least, least + 3));
     });
   }
   if (codes.host.size_bytes() == 0) return;
-  const float deviation = 1.0f / (5.0f * std::sqrt(static_cast<float>(std::max<int64_t>(1, k))));
+  const bool is_packed = key.packing != Packing::rows;
+  const float per_deviation = is_packed ? 5.0f : codes_per_deviation(key.weight);
+  const float deviation =
+      1.0f / (per_deviation * std::sqrt(static_cast<float>(std::max<int64_t>(1, k))));
   fill_rows(scales, [&](int64_t r, int64_t c) {
     const int64_t at = r * groups + c;
     if (!b.is_normal()) return scale_values.sign(at) > 0 ? 1.0f : 0.5f;
     return deviation * (0.75f + 0.5f * static_cast<float>(scale_values.bits(at) >> 40) * 0x1p-24f);
   });
-  if (b.is_normal()) {
+  if (!is_packed) {
+    fill_rows_of_codes(codes, zeros, b.is_normal(), groups, code_values);
+  } else if (b.is_normal()) {
     fill_random_codes(codes, code_values);
   } else {
     fill_integer_codes(codes, zeros, n, k, groups, code_values);
@@ -87,6 +130,8 @@ Weight weight_of(RowKey key, const Shape& shape, std::span<const TensorView> vie
   Weight weight{.values = views[next], .scale = views[next + 1], .packing = key.packing};
   next += 2;
   if (value_of(shape, "zero_points") != 0) weight.zero_point = views[next++];
+  weight.rows_per_scale = value_of(shape, "rows_per_scale", 1);
+  if (weight.rows_per_scale > 1) weight.group = value_of(shape, "group");
   return weight;
 }
 
@@ -120,6 +165,16 @@ std::vector<Shape> quantized_test_shapes() {
       shape_of(40, 320, 1024, 64,
                {{"activation", kRelu}, {"gated", 1}, {"bias", 1}, {"residual", 1}}),
       shape_of(100, 256, 256, 32, {{"activation", kSilu}, {"gated", 1}, {"zero_points", 1}})};
+  // Of codes in rows alone: n of any size, groups of 16, a k that ends within a step, and blocks.
+  for (const Shape& shape :
+       {shape_of(1, 33, 64, 16, {{"in_rows", 1}}),
+        shape_of(7, 130, 96, 32, {{"in_rows", 1}, {"bias", 1}}),
+        shape_of(19, 75, 160, 0, {{"in_rows", 1}, {"zero_points", 1}}),
+        shape_of(90, 200, 480, 48, {{"in_rows", 1}, {"zero_points", 1}}),
+        shape_of(3, 320, 256, 128, {{"in_rows", 1}, {"rows_per_scale", 128}}),
+        shape_of(66, 200, 384, 128, {{"in_rows", 1}, {"rows_per_scale", 128}})}) {
+    shapes.push_back(shape);
+  }
   for (const int64_t special : kSpecials) {
     shapes.push_back(shape_of(4, 256, 512, 128, {{"special", special}}));
   }

@@ -14,7 +14,8 @@ namespace tessera::bench {
 constexpr bool has_codes(RowKey key) { return key.weight != key.in; }
 
 // Adds b [n, k], its scales and, with the option "zero_points", its zero points, in the packing of
-// the key. The option "group" is the number of elements of k that share a scale; 0: a row does.
+// the key. The option "group" is the number of elements of k that share a scale; 0: a row does. In
+// Packing::rows, "rows_per_scale" rows do.
 //
 // Integers: b is 1, -1 and 0, with more zeros the longer k is, and a scale of 1 or 1/2. Normal: all
 // codes alike, with scales that give sums over k a variance near 1.

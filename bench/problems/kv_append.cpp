@@ -195,19 +195,19 @@ Problem make_append(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
 
 bool append_fits(RowKey, const Shape&) { return true; }
 
-using Options = std::initializer_list<std::pair<std::string, int64_t>>;
+using ShapeOptions = std::initializer_list<std::pair<std::string, int64_t>>;
 
 using enum KvFormat;
 
 Shape shape_of(int64_t tokens, int64_t seqs, int64_t d, PoolOption k, PoolOption v,
-               Options options) {
+               ShapeOptions options) {
   Shape shape{{"tokens", tokens}, {"seqs", seqs}, {"heads", 4}, {"kv_heads", 2}, {"d", d}};
   append_options(shape, k, v);
   shape.insert(shape.end(), options.begin(), options.end());
   return shape;
 }
 
-std::vector<Shape> test_shapes() {
+std::vector<Shape> append_test_shapes() {
   std::vector<Shape> shapes{shape_of(0, 1, 64, {plain}, {plain}, {}),
                             shape_of(1, 1, 128, {plain}, {plain}, {{"rope", 1}}),
                             shape_of(1, 1, 1, {int8}, {int4_token}, {})};
@@ -266,8 +266,8 @@ std::vector<Shape> workload_shapes() {
 ProblemMaker kv_append_maker() {
   std::vector<RowKey> keys;
   for (const DType dtype : kFloats) keys.push_back({dtype, dtype});
-  return {"kv_append", &make_append,  &append_fits,
-          keys,        test_shapes(), {{"kv/append", workload_shapes()}},
+  return {"kv_append", &make_append,         &append_fits,
+          keys,        append_test_shapes(), {{"kv/append", workload_shapes()}},
           "kv"};
 }
 

@@ -11,7 +11,7 @@
 namespace tessera::bench {
 namespace {
 
-using Options = std::initializer_list<std::pair<std::string, int64_t>>;
+using ShapeOptions = std::initializer_list<std::pair<std::string, int64_t>>;
 
 std::vector<int64_t> shuffled(int64_t count, Random random) {
   std::vector<int64_t> order(static_cast<size_t>(count));
@@ -138,24 +138,24 @@ Problem make_copy(RowKey, const Shape& shape, Fill fill, uint64_t seed) {
 
 bool any_fits(RowKey, const Shape&) { return true; }
 
-Shape with_options(Shape shape, Options options) {
+Shape with_options(Shape shape, ShapeOptions options) {
   shape.insert(shape.end(), options.begin(), options.end());
   return shape;
 }
 
 using enum KvFormat;
 
-Shape with_formats(Shape shape, PoolOption k, PoolOption v, Options options) {
+Shape with_formats(Shape shape, PoolOption k, PoolOption v, ShapeOptions options) {
   append_options(shape, k, v);
   return with_options(std::move(shape), options);
 }
 
 Shape gather_shape(int64_t batch, int64_t len, int64_t d, PoolOption k, PoolOption v,
-                   Options options = {}) {
+                   ShapeOptions options = {}) {
   return with_formats({{"batch", batch}, {"len", len}, {"kv_heads", 2}, {"d", d}}, k, v, options);
 }
 
-Shape copy_shape(int64_t copies, int64_t d, PoolOption k, PoolOption v, Options options = {}) {
+Shape copy_shape(int64_t copies, int64_t d, PoolOption k, PoolOption v, ShapeOptions options = {}) {
   return with_formats({{"copies", copies}, {"kv_heads", 2}, {"d", d}}, k, v, options);
 }
 

@@ -166,7 +166,7 @@ bool norm_fits(RowKey key, const Shape& shape) {
   return is_static != is_dynamic && value_of(shape, "in_place") == 0;
 }
 
-std::vector<Shape> test_shapes() {
+std::vector<Shape> norm_test_shapes() {
   const std::vector<Shape> bases = {
       {{"rows", 0}, {"hidden", 80}},
       {{"rows", 1}, {"hidden", 1}},
@@ -240,7 +240,7 @@ ProblemMaker rms_norm_maker() {
           &make_norm<false>,
           &norm_fits<false>,
           norm_keys(),
-          test_shapes(),
+          norm_test_shapes(),
           {{"norm", with_and_without_residual({1, 16, 256, 4096, 16384}, {4096, 8192})},
            {"norm_quantized", with_and_without_residual({16, 4096, 16384}, {4096}, "dynamic")}}};
 }
@@ -251,7 +251,7 @@ ProblemMaker layer_norm_maker() {
           &make_norm<true>,
           &norm_fits<true>,
           norm_keys(),
-          test_shapes(),
+          norm_test_shapes(),
           {{"layer_norm",
             {with_value(with_bias, "rows", 16), with_value(with_bias, "rows", 4096), with_bias}},
            {"norm_quantized", {with_value(with_bias, "dynamic", 1)}}}};

@@ -204,7 +204,7 @@ bool dequantize_fits(RowKey key, const Shape& shape) { return codes_fit(key.in, 
 
 constexpr DType kCodes[] = {DType::i8, DType::u8, DType::i4, DType::e4m3, DType::e5m2};
 
-std::vector<Shape> test_shapes(bool has_modes) {
+std::vector<Shape> quantize_test_shapes(bool has_modes) {
   const std::vector<Shape> bases = {
       {{"rows", 0}, {"cols", 80}, {"per", kToken}},
       {{"rows", 1}, {"cols", 1}, {"per", kTensor}},
@@ -268,7 +268,7 @@ ProblemMaker quantize_maker() {
       &make_quantize,
       &quantize_fits,
       keys,
-      test_shapes(true),
+      quantize_test_shapes(true),
       {{"quantize", with_and_without_zero(
                         {{{"rows", 16}, {"cols", 4096}, {"per", kToken}},
                          {{"rows", 16384}, {"cols", 4096}, {"per", kToken}},
@@ -285,7 +285,7 @@ ProblemMaker dequantize_maker() {
       &make_dequantize,
       &dequantize_fits,
       keys,
-      test_shapes(false),
+      quantize_test_shapes(false),
       {{"dequantize", with_and_without_zero(
                           {{{"rows", 16384}, {"cols", 4096}, {"per", kToken}},
                            {{"rows", 16384}, {"cols", 4096}, {"per", kGroup}, {"group", 128}}})}}};

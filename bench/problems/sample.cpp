@@ -172,7 +172,7 @@ Problem make_token_logprobs(RowKey, const Shape& shape, Fill fill, uint64_t seed
   return b.finish(call, static_cast<double>(2 * rows * vocab), "");
 }
 
-bool always_fits(RowKey, const Shape&) { return true; }
+bool fits_every_shape(RowKey, const Shape&) { return true; }
 
 // Empty, one token, ragged, strided and misaligned rows, and every number of blocks a row.
 std::vector<Shape> layouts() {
@@ -216,7 +216,7 @@ ProblemMaker sample_maker() {
   timed.push_back(with_value(row, "typical_p", 900));
   timed.push_back(with_value(row, "min_p", 50));
   timed.push_back(with_value(usual, "edits", 1));
-  return {"sample", &make_sample,        &always_fits, {{DType::f32, DType::i32}},
+  return {"sample", &make_sample,        &fits_every_shape, {{DType::f32, DType::i32}},
           tests,    {{"sample", timed}}, "sampling"};
 }
 
@@ -230,7 +230,7 @@ ProblemMaker token_logprobs_maker() {
   const Shape row = {{"rows", 64}, {"vocab", 128256}};
   return {"token_logprobs",
           &make_token_logprobs,
-          &always_fits,
+          &fits_every_shape,
           {{DType::f32, DType::f32}},
           tests,
           {{"logprobs", {row, with_value(row, "top", 20)}}},

@@ -87,7 +87,7 @@ Shape shape_of(int64_t m, int64_t n, int64_t k) { return {{"m", m}, {"n", n}, {"
 
 // Nothing to do, one of everything, parts of tiles and of stages; then one for each tile of the
 // kernel on a GPU of 132 SMs, rows apart, and bases that vector loads cannot take.
-std::vector<Shape> test_shapes() {
+std::vector<Shape> sparse_test_shapes() {
   std::vector<Shape> shapes = {
       shape_of(0, 64, 64),      shape_of(3, 0, 32),      shape_of(4, 24, 0),
       shape_of(1, 1, 32),       shape_of(3, 24, 32),     shape_of(7, 40, 96),
@@ -112,9 +112,12 @@ ProblemMaker gemm_2_4_maker() {
     llama.push_back(shape_of(m, 28672, 4096));  // gate_up
     llama.push_back(shape_of(m, 4096, 14336));  // down
   }
-  return {"gemm_2_4",     &make_gemm_2_4,
-          &gemm_2_4_fits, {{DType::bf16, DType::bf16}, {DType::f16, DType::f16}},
-          test_shapes(),  {{"sparse/llama8b", llama}},
+  return {"gemm_2_4",
+          &make_gemm_2_4,
+          &gemm_2_4_fits,
+          {{DType::bf16, DType::bf16}, {DType::f16, DType::f16}},
+          sparse_test_shapes(),
+          {{"sparse/llama8b", llama}},
           "gemm"};
 }
 

@@ -20,12 +20,12 @@
 namespace tessera::ladder::attention {
 namespace {
 
-constexpr std::string_view kRow = "attention_prefill_sm90_bf16_d128";
+constexpr std::string_view kSm90Row = "attention_prefill_sm90_bf16_d128";
 
 }  // namespace
 
-void launch_sm90(const Problem& problem, const Context& ctx) { run_row(kRow, problem, ctx); }
+void launch_sm90(const Problem& problem, const Context& ctx) { run_row(kSm90Row, problem, ctx); }
 
-bool has_sm90() { return has_row(kRow); }
+bool has_sm90() { return has_row(kSm90Row); }
 
 }  // namespace tessera::ladder::attention

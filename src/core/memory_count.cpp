@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxDevices = 64;
+constexpr size_t kMaxCountedDevices = 64;
 
 struct Count {
   std::atomic<int64_t> now = 0;
@@ -27,12 +27,12 @@ struct Count {
   }
 };
 
-// The last counts the GPUs beyond kMaxDevices.
+// The last counts the GPUs beyond kMaxCountedDevices.
 Count& count_of(Device device) {
-  static std::array<Count, kMaxDevices + 2> counts;
+  static std::array<Count, kMaxCountedDevices + 2> counts;
   if (device.is_cpu()) return counts[0];
   const auto index = static_cast<size_t>(device.index);
-  return counts[1 + (index < kMaxDevices ? index : kMaxDevices)];
+  return counts[1 + (index < kMaxCountedDevices ? index : kMaxCountedDevices)];
 }
 
 // The CUDA runtime does not say how long an allocation is. Never destroyed: static tensors may be

@@ -3,8 +3,6 @@
 #include "cpu/gemm.h"
 
 #include <algorithm>
-#include <memory>
-#include <new>
 #include <optional>
 
 #include "core/parallel.h"
@@ -12,8 +10,10 @@
 #include "cpu/elementwise.h"
 #include "cpu/float_row.h"
 #include "cpu/gemm_kernel.h"
+#include "cpu/gemm_operands.h"
 #include "cpu/parallel.h"
 #include "cpu/quant_code.h"
+#include "cpu/scratch.h"
 
 namespace tessera::cpu {
 namespace {
@@ -30,37 +30,12 @@ constexpr int64_t kTasksPerThread = 4;
 // Multiples of the rows and the columns of every tile.
 constexpr int64_t kRowStep = 12;
 constexpr int64_t kColStep = 4;
-constexpr std::align_val_t kLine{64};
 
 constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 constexpr int64_t round_up(int64_t value, int64_t step) { return divide_up(value, step) * step; }
 
-struct FreeLines {
-  void operator()(float* floats) const { ::operator delete(floats, kLine); }
-};
-
-// Memory kept from call to call.
-class Scratch {
- public:
-  float* take(int64_t count) {
-    if (count > capacity_) {
-      floats_.reset();
-      capacity_ = 0;
-      const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-      floats_.reset(static_cast<float*>(::operator new(bytes, kLine)));
-      capacity_ = count;
-    }
-    return floats_.get();
-  }
-
- private:
-  std::unique_ptr<float, FreeLines> floats_;
-  int64_t capacity_ = 0;
-};
-
 thread_local Scratch widened_scratch;   // rows of a as floats
 thread_local Scratch weight_scratch;    // rows of a quantised b as floats
-thread_local Scratch zero_scratch;      // zero points of an i4 b as floats
 thread_local Scratch products_scratch;  // rows that an epilogue turns into rows of out
 
 // All fields but a_floats.
@@ -112,9 +87,13 @@ struct Kernels {
   void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols);
   void (*widen_rows_i4)(const GemmParams&, GemmRange rows);
   void (*multiply_i4)(const GemmParams&, GemmRange rows, GemmRange cols);
+  GemmVnni vnni;  // null where the instruction set does not have it
 
   // The same with those of i4 in the place of the others.
-  Kernels for_i4() const { return {widen_rows_i4, multiply_i4, widen_rows_i4, multiply_i4}; }
+  Kernels for_i4() const { return {widen_rows_i4, multiply_i4, widen_rows_i4, multiply_i4, vnni}; }
+  Kernels for_vnni() const {
+    return {vnni.widen_rows, vnni.multiply, widen_rows_i4, multiply_i4, vnni};
+  }
 };
 
 // Computes all rows of `p`. They are converted to floats first, unless a_floats is a itself.
@@ -156,25 +135,6 @@ bool is_read_in_place(const Weight& b) {
   return scales.rows_per_scale == 1 && scales.cols_per_scale * scales.scales_per_row == b.k();
 }
 
-// Zero points as floats, null where there are none; nothing if the tiles do not take one of them.
-std::optional<const float*> float_zero_points(const Weight& b) {
-  if (!b.zero_point) return nullptr;
-  const int64_t count = b.zero_point->num_elements();
-  float* zeros = zero_scratch.take(count);
-  if (b.zero_point->dtype == DType::u8) {
-    std::copy_n(b.zero_point->as<uint8_t>(), count, zeros);
-    return zeros;
-  }
-  const auto* from = b.zero_point->as<int32_t>();
-  bool fits = true;  // no early return, so that the loop vectorises
-  for (int64_t i = 0; i < count; ++i) {
-    fits &= from[i] >= -kGemmI4MostZero && from[i] <= kGemmI4MostZero;
-    zeros[i] = static_cast<float>(from[i]);
-  }
-  if (!fits) return std::nullopt;
-  return zeros;
-}
-
 void multiply_matrix(const GemmArgs& args, const Kernels& kernels);
 
 // Some rows of b at a time, as floats.
@@ -209,18 +169,44 @@ void multiply_widened(const GemmArgs& args, GemmParams p, const Kernels& kernels
   }
 }
 
+// b is i4 in rows. The VNNI tiles take rows of a that are finite, the others all.
+void multiply_nibbles(const GemmArgs& args, GemmParams p, const Kernels& kernels) {
+  const bool has_vnni = kernels.vnni.multiply != nullptr && p.a_type != DType::f32;
+  const std::optional<const uint8_t*> codes =
+      has_vnni ? zero_codes(args.b) : std::optional<const uint8_t*>();
+  if (codes) {
+    for (int64_t row = 0; row < p.m;) {
+      const RowRun run = finite_run(args.a, row);
+      GemmArgs part = args;
+      part.a = args.a.slice(0, row, run.end);
+      part.out = args.out.slice(0, row, run.end);
+      GemmParams q = params_of(part);
+      q.b_zero_codes = *codes;
+      q.floats_stride = divide_up(p.k, kGemmVnniBlock) * kGemmVnniBlockFloats;
+      if (run.is_finite) {
+        multiply_widened(part, q, kernels.for_vnni());
+      } else {
+        Kernels plain = kernels;
+        plain.vnni = {};
+        multiply_nibbles(part, q, plain);
+      }
+      row = run.end;
+    }
+    return;
+  }
+  const std::optional<const float*> zeros = float_zero_points(args.b);
+  if (!zeros) return multiply_dequantized(args, kernels);
+  p.b_zero = *zeros;
+  p.floats_stride = round_up(p.k, kGemmI4Pad);
+  multiply_widened(args, p, kernels.for_i4());
+}
+
 // out = a . b^T + bias, rounded: one matrix, no epilogue.
 void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
   if (!is_read_in_place(args.b)) return multiply_dequantized(args, kernels);
   GemmParams p = params_of(args);
   if (p.m == 0 || p.n == 0) return;
-  if (p.b_type == DType::i4) {
-    const std::optional<const float*> zeros = float_zero_points(args.b);
-    if (!zeros) return multiply_dequantized(args, kernels);
-    p.b_zero = *zeros;
-    p.floats_stride = round_up(p.k, kGemmI4Pad);
-    return multiply_widened(args, p, kernels.for_i4());
-  }
+  if (p.b_type == DType::i4) return multiply_nibbles(args, p, kernels);
   if (p.a_type == DType::f32 && p.segment % kGemmPad == 0) {
     p.a_floats = args.a.as<float>();
     p.floats_stride = p.a_stride;
@@ -372,7 +358,8 @@ void gemm(const GemmArgs& args, SimdLevel level) {
   static const SimdBuilds widen_rows_i4 = gemm_i4_widen_rows_builds();
   static const SimdBuilds multiply_i4 = gemm_i4_multiply_builds();
   const Kernels kernels{widen_rows.at(level), multiply.at(level), widen_rows_i4.at(level),
-                        multiply_i4.at(level)};
+                        multiply_i4.at(level),
+                        level == SimdLevel::avx512 ? gemm_i4_vnni() : GemmVnni{}};
   const auto one_matrix = has_epilogue(args) ? &multiply_and_finish : &multiply_matrix;
   if (args.a.rank == 2) return one_matrix(args, kernels);
   for (int64_t i = 0; i < args.a.size(0); ++i) {

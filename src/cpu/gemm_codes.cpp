@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include "core/parallel.h"
 #include "cpu/elementwise.h"
 #include "cpu/float_row.h"
 #include "cpu/gemm.h"
+#include "cpu/gemm_codes_kernel.h"
 #include "cpu/quant_code.h"
 
 namespace tessera::cpu {
@@ -33,13 +33,7 @@ struct TokenScales {
         zero_step(args.a_zero_point && args.a_zero_point->num_elements() > 1 ? 1 : 0) {}
 };
 
-// The sum over some of k: integers exactly, e4m3 in float. The products of two of its codes are
-// exact there.
-int32_t dot(const int16_t* a, const int16_t* b, int64_t count) {
-  int32_t sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += int32_t{a[i]} * b[i];
-  return sum;
-}
+// The sum over some of k in float, where the products of two codes of e4m3 are exact.
 float dot(const float* a, const float* b, int64_t count) {
   constexpr int64_t kLanes = 16;  // partial sums, so that the loop vectorises
   float sums[kLanes] = {};
@@ -60,44 +54,96 @@ void decode_row(const TensorView& codes, int64_t row, std::vector<float>& floats
   for (int64_t i = 0; i < k; ++i) out[i] = static_cast<Number>(floats[static_cast<size_t>(i)]);
 }
 
-// Number holds a code: int16_t for integers, float for e4m3.
+// All rows of a, widened.
 template <class Number>
-void multiply(const GemmArgs& args, float* products) {
-  const int64_t m = args.a.size(0), n = args.b.n(), k = args.a.size(1);
-  const TokenScales a_scales(args);
-  const ScaleLayout b_scales = scale_layout(args.b);
-  const float* b_scale = args.b.scale->as<float>();
-  const int64_t segment = std::min(a_scales.cols, b_scales.cols_per_scale);
-  std::vector<Number> a(static_cast<size_t>(m * k));
+std::vector<Number> decode_rows(const TensorView& codes) {
+  const int64_t m = codes.size(0), k = codes.size(1);
+  std::vector<Number> rows(static_cast<size_t>(m * k));
   parallel_for(m, k, [&](int64_t row) {
     std::vector<float> floats(static_cast<size_t>(k));
-    decode_row(args.a, row, floats, a.data() + row * k);
+    decode_row(codes, row, floats, rows.data() + row * k);
   });
-  const int64_t num_tasks = (n + kRowsAtOnce - 1) / kRowsAtOnce;
-  parallel_for(num_tasks, kRowsAtOnce * m * k, [&](int64_t task) {
-    std::vector<float> floats(static_cast<size_t>(k));
-    std::vector<Number> b(static_cast<size_t>(k));
-    for (int64_t col = task * kRowsAtOnce; col < std::min(n, (task + 1) * kRowsAtOnce); ++col) {
-      decode_row(args.b.values, col, floats, b.data());
-      const float* scales = b_scale + col / b_scales.rows_per_scale * b_scales.scales_per_row;
-      for (int64_t row = 0; row < m; ++row) {
+  return rows;
+}
+
+// What the two kinds of codes share: where scales apply, and how sums become products.
+struct Problem {
+  const GemmArgs& args;
+  int64_t m, n, k;
+  TokenScales a_scales;
+  ScaleLayout b_scales;
+  int64_t segment;  // of k under one scale of each side
+
+  explicit Problem(const GemmArgs& given)
+      : args(given),
+        m(given.a.size(0)),
+        n(given.b.n()),
+        k(given.a.size(1)),
+        a_scales(given),
+        b_scales(scale_layout(given.b)),
+        segment(std::min(a_scales.cols, b_scales.cols_per_scale)) {}
+
+  // Adds the sum over the segment at `first` to the product of a row and a column.
+  float add(float sum, float part, int64_t row, int64_t col, int64_t first) const {
+    const float* b_scale =
+        args.b.scale->as<float>() + col / b_scales.rows_per_scale * b_scales.scales_per_row;
+    const float scale = a_scales.scale[row * a_scales.row_step + first / a_scales.cols] *
+                        b_scale[first / b_scales.cols_per_scale];
+    return segment < k ? std::fma(part, scale, sum) : part * scale;
+  }
+};
+
+void multiply_floats(const Problem& p, float* products) {
+  const std::vector<float> a = decode_rows<float>(p.args.a);
+  const int64_t num_tasks = (p.n + kRowsAtOnce - 1) / kRowsAtOnce;
+  parallel_for(num_tasks, kRowsAtOnce * p.m * p.k, [&](int64_t task) {
+    std::vector<float> floats(static_cast<size_t>(p.k)), b(static_cast<size_t>(p.k));
+    const int64_t end = std::min(p.n, (task + 1) * kRowsAtOnce);
+    for (int64_t col = task * kRowsAtOnce; col < end; ++col) {
+      decode_row(p.args.b.values, col, floats, b.data());
+      for (int64_t row = 0; row < p.m; ++row) {
         float sum = 0;
-        for (int64_t first = 0; first < k; first += segment) {
-          const int64_t count = std::min(segment, k - first);
-          auto part = dot(a.data() + row * k + first, b.data() + first, count);
-          if constexpr (std::is_integral_v<Number>) {
-            if (a_scales.zero_point != nullptr) {
-              int32_t b_sum = 0;
-              for (int64_t i = 0; i < count; ++i) b_sum += b[static_cast<size_t>(first + i)];
-              part -= a_scales.zero_point[row * a_scales.zero_step] * b_sum;
-            }
-          }
-          const float scale = a_scales.scale[row * a_scales.row_step + first / a_scales.cols] *
-                              scales[first / b_scales.cols_per_scale];
-          sum = segment < k ? std::fma(static_cast<float>(part), scale, sum)
-                            : static_cast<float>(part) * scale;
+        for (int64_t first = 0; first < p.k; first += p.segment) {
+          const int64_t count = std::min(p.segment, p.k - first);
+          sum = p.add(sum, dot(a.data() + row * p.k + first, b.data() + first, count), row, col,
+                      first);
         }
-        products[row * n + col] = sum;
+        products[row * p.n + col] = sum;
+      }
+    }
+  });
+}
+
+void multiply_integers(const Problem& p, float* products) {
+  static const SimdBuilds sum_rows = sum_code_rows_builds();
+  const std::vector<int16_t> a = decode_rows<int16_t>(p.args.a);
+  const int64_t num_tasks = (p.n + kRowsAtOnce - 1) / kRowsAtOnce;
+  parallel_for(num_tasks, kRowsAtOnce * p.m * p.k, [&](int64_t task) {
+    std::vector<int32_t> sums(static_cast<size_t>(p.m));
+    const int64_t end = std::min(p.n, (task + 1) * kRowsAtOnce);
+    for (int64_t col = task * kRowsAtOnce; col < end; ++col) {
+      const int8_t* b = p.args.b.values.as<int8_t>() + col * p.args.b.values.stride(0);
+      for (int64_t row = 0; row < p.m; ++row) products[row * p.n + col] = 0;
+      for (int64_t first = 0; first < p.k; first += p.segment) {
+        const int64_t count = std::min(p.segment, p.k - first);
+        sum_rows.best()({.a = a.data() + first,
+                         .b = b + first,
+                         .sums = sums.data(),
+                         .num_rows = p.m,
+                         .count = count,
+                         .a_stride = p.k});
+        int32_t b_sum = 0;
+        if (p.a_scales.zero_point != nullptr) {
+          for (int64_t i = 0; i < count; ++i) b_sum += b[first + i];
+        }
+        for (int64_t row = 0; row < p.m; ++row) {
+          int32_t sum = sums[static_cast<size_t>(row)];
+          if (p.a_scales.zero_point != nullptr) {
+            sum -= p.a_scales.zero_point[row * p.a_scales.zero_step] * b_sum;
+          }
+          float& product = products[row * p.n + col];
+          product = p.add(product, static_cast<float>(sum), row, col, first);
+        }
       }
     }
   });
@@ -106,10 +152,11 @@ void multiply(const GemmArgs& args, float* products) {
 }  // namespace
 
 void multiply_codes(const GemmArgs& args, float* products) {
+  const Problem problem(args);
   if (args.a.dtype == DType::e4m3) {
-    multiply<float>(args, products);
+    multiply_floats(problem, products);
   } else {
-    multiply<int16_t>(args, products);
+    multiply_integers(problem, products);
   }
   if (!args.bias) return;
   const int64_t n = args.b.n();

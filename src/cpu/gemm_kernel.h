@@ -15,17 +15,22 @@ inline constexpr int64_t kGemmPad = 16;
 inline constexpr int64_t kGemmI4Pad = 8 * kGemmPad;
 // The largest zero point, of either sign, that the tiles of i4 take.
 inline constexpr int32_t kGemmI4MostZero = 2047;
+// Elements of k in a block of the VNNI tiles of i4, and the floats that a block of a row of a
+// takes.
+inline constexpr int64_t kGemmVnniBlock = 128;
+inline constexpr int64_t kGemmVnniBlockFloats = 128;
 
 // Plain data. k is cut into segments, one for each scale of a row of b; there is one segment, all
 // of k, where b has no scale or one a row. Strides count elements.
 struct GemmParams {
-  const void* a;         // [m, k]
-  const void* b;         // [n, k]
-  const float* b_scale;  // [n, num_segments]; null: b holds values
-  const float* b_zero;   // like b_scale: zero points; null: none. i4 alone has them here
-  const void* bias;      // [n], of the type of a; null: none
-  void* out;             // [m, n]
-  float* a_floats;       // [m, num_segments, segment_stride]: a widened; it may be a itself
+  const void* a;                // [m, k]
+  const void* b;                // [n, k]
+  const float* b_scale;         // [n, num_segments]; null: b holds values
+  const float* b_zero;          // like b_scale: zero points; null: none. i4 alone has them here
+  const uint8_t* b_zero_codes;  // the same as bytes of 0 to 15, for the VNNI tiles
+  const void* bias;             // [n], of the type of a; null: none
+  void* out;                    // [m, n]
+  float* a_floats;              // [m, num_segments, segment_stride]: a widened; it may be a itself
 
   int64_t m, n, k;
   int64_t a_stride, b_stride, out_stride;  // from one row to the next
@@ -47,5 +52,13 @@ SimdBuilds<void(const GemmParams&, GemmRange rows, GemmRange cols)> gemm_multipl
 // The same for i4 in rows; a_floats is [m, k padded to kGemmI4Pad], in an order of their own.
 SimdBuilds<void(const GemmParams&, GemmRange rows)> gemm_i4_widen_rows_builds();
 SimdBuilds<void(const GemmParams&, GemmRange rows, GemmRange cols)> gemm_i4_multiply_builds();
+
+// The same by VNNI, for a of f16 or bf16, finite, and zero points of 0 to 15; null where the CPU
+// has no AVX-512 VNNI. a_floats is [m, blocks of k, kGemmVnniBlockFloats].
+struct GemmVnni {
+  void (*widen_rows)(const GemmParams&, GemmRange rows) = nullptr;
+  void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols) = nullptr;
+};
+GemmVnni gemm_i4_vnni();
 
 }  // namespace tessera::cpu

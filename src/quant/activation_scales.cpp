@@ -76,8 +76,14 @@ double output_error(const TensorView& w, const TensorView& values, const InputSt
     float* to = difference.view().as<float>() + row * k;
     for (int64_t i = 0; i < k; ++i) to[i] = a[i] - b[i];
   });
-  const Tensor product(DType::f32, {n, k});
-  gemm({.a = difference, .b = stats.products(), .out = product}, ctx);
+  const Device device = stats.products().device;
+  Tensor product(DType::f32, {n, k}, device);
+  if (device.is_cpu()) {
+    gemm({.a = difference, .b = stats.products(), .out = product}, ctx);
+  } else {
+    gemm({.a = difference.to(device), .b = stats.products(), .out = product}, ctx);
+    product = product.to(cpu_device());
+  }
   std::vector<double> sums(static_cast<size_t>(n));
   parallel_for(n, k, [&](int64_t row) {
     const float* a = difference.view().as<float>() + row * k;

@@ -17,6 +17,7 @@
 #include "quant/grid.h"
 #include "quant/inverse_factor.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/copy.h"
 #include "tessera/ops/gemm.h"
 #include "tessera/quant/quantizers.h"
 
@@ -48,27 +49,38 @@ std::vector<float> own_part(const TensorView& factor, int64_t begin, int64_t cou
   return part;
 }
 
-// One row within a block. A group that begins here gets its grid from the weights as they are now.
+// One row within a block: w are its weights from step `begin` on. A group that begins here gets its
+// grid from the weights as they are now.
 void quantize_row(Work& work, int64_t row, int64_t begin, int64_t count, const float* u,
-                  bool has_grids, bool search_clip, float* errors) {
-  float* w = work.w.data() + row * work.k;
+                  bool has_grids, bool search_clip, float* w, float* errors) {
   Grid* grids = work.grids.data() + row * work.num_groups();
   for (int64_t i = 0; i < count; ++i) {
     const int64_t step = begin + i;
     const int32_t group = work.group_of[static_cast<size_t>(step)];
     if (!has_grids && step % work.group == 0) {
-      grids[group] = search_clip ? search_grid(w + step, work.importance.data() + step, work.group,
-                                               work.format)
-                                 : grid_of(w + step, work.group, 1.0f, work.format);
+      grids[group] =
+          search_clip ? search_grid(w + i, work.importance.data() + step, work.group, work.format)
+                      : grid_of(w + i, work.group, 1.0f, work.format);
     }
     const Grid& grid = grids[group];
-    const float code = grid.code_of(w[step]);
+    const float code = grid.code_of(w[i]);
     work.codes[static_cast<size_t>(row * work.k + step)] = code;
     const float* factors = u + i * count;
-    const float error = (w[step] - grid.value_of(code)) / factors[i];
-    for (int64_t j = i + 1; j < count; ++j) w[begin + j] -= error * factors[j];
+    const float error = (w[i] - grid.value_of(code)) / factors[i];
+    for (int64_t j = i + 1; j < count; ++j) w[j] -= error * factors[j];
     errors[i] = -error;
   }
+}
+
+std::vector<float> diagonal_of(const TensorView& matrix) {
+  TensorView line = matrix;
+  line.rank = 1;
+  line.shape = {matrix.size(0)};
+  line.strides = {matrix.stride(0) + 1};
+  const Tensor values(DType::f32, {matrix.size(0)}, matrix.device);
+  copy({.x = line, .out = values});
+  const Tensor host = values.to(cpu_device());
+  return {host.view().as<float>(), host.view().as<float>() + matrix.size(0)};
 }
 
 // Grids of the groups as they lie in the original.
@@ -83,6 +95,86 @@ void find_grids(Work& work, const TensorView& w, std::span<const float> importan
                       : grid_of(values + at, work.group, 1.0f, work.format);
     }
   });
+}
+
+// All blocks, with weights and factor on the CPU.
+void quantize_columns(Work& work, const TensorView& factor, const GptqOptions& options,
+                      const Context& ctx) {
+  const bool is_static = options.order == ActOrder::weight;
+  const TensorView weights = TensorView::contiguous(work.w.data(), DType::f32, {work.n, work.k});
+  for (int64_t begin = 0; begin < work.k; begin += options.block) {
+    const int64_t count = std::min(options.block, work.k - begin), end = begin + count;
+    const std::vector<float> u = own_part(factor, begin, count);
+    const Tensor errors(DType::f32, {work.n, count});
+    parallel_for(work.n, count * count, [&](int64_t row) {
+      quantize_row(work, row, begin, count, u.data(), is_static, options.search_clip,
+                   work.w.data() + row * work.k + begin, errors.view().as<float>() + row * count);
+    });
+    if (end == work.k) return;
+    const TensorView rest = weights.slice(1, end, work.k);
+    gemm({.a = errors,
+          .b = factor.slice(0, end, work.k).slice(1, begin, end),
+          .out = rest,
+          .residual = rest},
+         ctx);
+  }
+}
+
+// A matrix with its columns in reverse order.
+Tensor reversed(const float* from, int64_t rows, int64_t cols) {
+  Tensor made(DType::f32, {rows, cols});
+  parallel_for(rows, cols, [&](int64_t row) {
+    std::reverse_copy(from + row * cols, from + (row + 1) * cols,
+                      made.view().as<float>() + row * cols);
+  });
+  return made;
+}
+
+// A part of a matrix on a device, contiguous on the CPU.
+Tensor to_cpu(const TensorView& part, const Context& ctx) {
+  const Tensor plain(DType::f32, {part.size(0), part.size(1)}, part.device);
+  copy({.x = part, .out = plain}, ctx);
+  return plain.to(cpu_device());
+}
+
+// The same with weights and factor on a device and their columns in reverse order, as
+// factor_inverse_by_blocks leaves it: only the columns of a block come to the CPU.
+void quantize_columns_by_products(Work& work, const TensorView& factor, const GptqOptions& options,
+                                  const Context& ctx) {
+  const bool is_static = options.order == ActOrder::weight;
+  const int64_t n = work.n, k = work.k;
+  if (!is_static && options.block % work.group != 0) {
+    fail(concat("Gptq: groups of ", work.group, " and blocks of ", options.block,
+                "; by products a group must divide the block, or the order be that of the weight"));
+  }
+  const Tensor weights = reversed(work.w.data(), n, k).to(factor.device);
+  for (int64_t begin = 0; begin < k; begin += options.block) {
+    const int64_t count = std::min(options.block, k - begin), end = begin + count;
+    const auto own = [&](const TensorView& matrix) { return matrix.slice(1, k - end, k - begin); };
+    const Tensor part = to_cpu(own(factor).slice(0, k - end, k - begin), ctx);
+    std::vector<float> u(static_cast<size_t>(count * count));
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t j = i; j < count; ++j) {
+        u[static_cast<size_t>(i * count + j)] =
+            part.view().as<float>()[(count - 1 - j) * count + count - 1 - i];
+      }
+    }
+    const Tensor block = to_cpu(own(weights), ctx);
+    const Tensor current = reversed(block.view().as<float>(), n, count);
+    const Tensor errors(DType::f32, {n, count});
+    parallel_for(n, count * count, [&](int64_t row) {
+      quantize_row(work, row, begin, count, u.data(), is_static, options.search_clip,
+                   current.view().as<float>() + row * count,
+                   errors.view().as<float>() + row * count);
+    });
+    if (end == k) return;
+    const TensorView rest = weights.view().slice(1, 0, k - end);
+    gemm({.a = reversed(errors.view().as<float>(), n, count).to(factor.device),
+          .b = own(factor).slice(0, 0, k - end),
+          .out = rest,
+          .residual = rest},
+         ctx);
+  }
 }
 
 QuantizedWeight finish(const Work& work, std::span<const int32_t> columns, bool keeps_order) {
@@ -122,7 +214,7 @@ QuantizedWeight finish(const Work& work, std::span<const int32_t> columns, bool 
 
 }  // namespace
 
-Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context&)
+Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context& ctx)
     : options_(options), k_(stats.k()), damping_(options.damping) {
   expects(stats.has_products(), "Gptq: the statistics have no products; make them with them");
   expects(stats.num_rows() > 0, "Gptq: the statistics have no inputs; add some first");
@@ -130,7 +222,10 @@ Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context&)
     fail(concat("Gptq: block is ", options.block, " and damping ", options.damping,
                 "; block must be at least 1 and damping at least 0"));
   }
-  const auto* sums = stats.products().as<float>();
+  if (!stats.products().device.is_cpu()) options_.by_products = true;
+  const Device device = stats.products().device;
+  const Tensor moved = device.is_cpu() ? Tensor() : to_cpu(stats.products(), ctx);
+  const auto* sums = (device.is_cpu() ? stats.products() : moved.view()).as<float>();
   const auto diagonal = [&](int64_t i) { return double{sums[i * k_ + i]}; };
   is_dead_.resize(static_cast<size_t>(k_));
   double mean = 0.0;
@@ -147,20 +242,31 @@ Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context&)
     std::ranges::stable_sort(columns_,
                              [&](int32_t a, int32_t b) { return diagonal(a) > diagonal(b); });
   }
-  factor_ = Tensor(DType::f32, {k_, k_});
+  factor_ = Tensor(DType::f32, {k_, k_}, device);
+  // Element i, j of H with its columns in their order, damped.
+  const auto at = [&](int64_t i, int64_t j) {
+    const int64_t row = columns_[static_cast<size_t>(i)];
+    if (i != j) return double{sums[row * k_ + columns_[static_cast<size_t>(j)]]};
+    const double own = mean > 0.0 ? mean : 1.0;
+    return (is_dead_[static_cast<size_t>(row)] ? own : diagonal(row)) + damping_ * mean;
+  };
   // Damping that is too small for few inputs is raised until the factor exists.
   for (;;) {
-    std::vector<double> h(static_cast<size_t>(k_ * k_));
-    for (int64_t i = 0; i < k_; ++i) {
-      const int64_t row = columns_[static_cast<size_t>(i)];
-      for (int64_t j = 0; j < k_; ++j) {
-        h[static_cast<size_t>(i * k_ + j)] = sums[row * k_ + columns_[static_cast<size_t>(j)]];
-      }
-      double& pivot = h[static_cast<size_t>(i * k_ + i)];
-      pivot = is_dead_[static_cast<size_t>(row)] ? (mean > 0.0 ? mean : 1.0) : pivot;
-      pivot += damping_ * mean;
+    if (options_.by_products) {
+      const Tensor h(DType::f32, {k_, k_});
+      parallel_for(k_, k_, [&](int64_t i) {
+        for (int64_t j = 0; j < k_; ++j) {
+          h.view().as<float>()[i * k_ + j] = static_cast<float>(at(k_ - 1 - i, k_ - 1 - j));
+        }
+      });
+      if (factor_inverse_by_blocks(h.to(device), factor_, ctx)) return;
+    } else {
+      std::vector<double> h(static_cast<size_t>(k_ * k_));
+      parallel_for(k_, k_, [&](int64_t i) {
+        for (int64_t j = 0; j < k_; ++j) h[static_cast<size_t>(i * k_ + j)] = at(i, j);
+      });
+      if (factor_inverse(h, k_, factor_)) return;
     }
-    if (factor_inverse(h, k_, factor_)) return;
     damping_ = damping_ > 0.0 ? 10.0 * damping_ : 1e-6;
     if (damping_ > 1e3) fail("Gptq: the inputs' products have no positive definite sum");
   }
@@ -189,9 +295,10 @@ QuantizedWeight Gptq::quantize(const TensorView& w, const QuantFormat& format,
   work.grids.resize(static_cast<size_t>(work.n * work.num_groups()));
   const bool is_static = options_.order == ActOrder::weight;
   std::vector<float> original_importance(static_cast<size_t>(k_));
+  const std::vector<float> pivots = diagonal_of(factor_);
   for (int64_t i = 0; i < k_; ++i) {
     const int64_t column = columns_[static_cast<size_t>(i)];
-    const float pivot = factor_.view().as<float>()[i * k_ + i];
+    const float pivot = pivots[static_cast<size_t>(options_.by_products ? k_ - 1 - i : i)];
     work.group_of.push_back(static_cast<int32_t>((is_static ? column : i) / work.group));
     work.importance.push_back(1.0f / (pivot * pivot));
     original_importance[static_cast<size_t>(column)] = work.importance.back();
@@ -204,22 +311,10 @@ QuantizedWeight Gptq::quantize(const TensorView& w, const QuantFormat& format,
     }
   });
   if (is_static) find_grids(work, w, original_importance, options_.search_clip);
-  const TensorView weights = TensorView::contiguous(work.w.data(), DType::f32, {work.n, k_});
-  for (int64_t begin = 0; begin < k_; begin += options_.block) {
-    const int64_t count = std::min(options_.block, k_ - begin), end = begin + count;
-    const std::vector<float> u = own_part(factor_, begin, count);
-    const Tensor errors(DType::f32, {work.n, count});
-    parallel_for(work.n, count * count, [&](int64_t row) {
-      quantize_row(work, row, begin, count, u.data(), is_static, options_.search_clip,
-                   errors.view().as<float>() + row * count);
-    });
-    if (end == k_) break;
-    const TensorView rest = weights.slice(1, end, k_);
-    gemm({.a = errors,
-          .b = factor_.view().slice(0, end, k_).slice(1, begin, end),
-          .out = rest,
-          .residual = rest},
-         ctx);
+  if (options_.by_products) {
+    quantize_columns_by_products(work, factor_, options_, ctx);
+  } else {
+    quantize_columns(work, factor_, options_, ctx);
   }
   return finish(work, columns_, options_.order == ActOrder::group);
 }

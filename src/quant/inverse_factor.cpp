@@ -7,13 +7,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/parallel.h"
+#include "tessera/ops/copy.h"
+#include "tessera/ops/gemm.h"
 
 namespace tessera::quant {
 namespace {
 
 constexpr int64_t kPanel = 64;
+constexpr int64_t kBlock = 256;  // of factor_inverse_by_blocks
 
 // In a fixed order that vectorises: eight sums, then those.
 double dot(const double* a, const double* b, int64_t count) {
@@ -59,7 +63,70 @@ bool factor_in_place(double* a, int64_t k) {
   return true;
 }
 
+// L^-1 of the Cholesky factor of a block, f32 on the CPU, and the same negated; none if it is not
+// positive definite.
+struct BlockInverse {
+  Tensor plain, negative;
+};
+std::optional<BlockInverse> invert_block(const Tensor& block) {
+  const int64_t count = block.view().size(0);
+  const auto* values = block.view().as<float>();
+  std::vector<double> l(values, values + count * count);
+  if (!factor_in_place(l.data(), count)) return std::nullopt;
+  BlockInverse made{Tensor::zeros(DType::f32, {count, count}),
+                    Tensor::zeros(DType::f32, {count, count})};
+  for (int64_t c = 0; c < count; ++c) {
+    std::vector<double> column(static_cast<size_t>(count));
+    for (int64_t row = c; row < count; ++row) {
+      const double* of_row = l.data() + row * count;
+      const double sum = (row == c ? 1.0 : 0.0) - dot(of_row + c, column.data() + c, row - c);
+      column[static_cast<size_t>(row)] = sum / of_row[row];
+      const auto value = static_cast<float>(column[static_cast<size_t>(row)]);
+      made.plain.view().as<float>()[row * count + c] = value;
+      made.negative.view().as<float>()[row * count + c] = -value;
+    }
+  }
+  return made;
+}
+
 }  // namespace
+
+bool factor_inverse_by_blocks(const TensorView& h, const TensorView& factor, const Context& ctx) {
+  const int64_t k = h.size(0);
+  const Device device = h.device;
+  const auto part = [](const TensorView& matrix, int64_t row, int64_t row_end, int64_t col,
+                       int64_t col_end) {
+    return matrix.slice(0, row, row_end).slice(1, col, col_end);
+  };
+  copy({.x = Tensor::zeros(DType::f32, {k, k}, device), .out = factor}, ctx);
+  for (int64_t begin = 0; begin < k; begin += kBlock) {
+    const int64_t end = std::min(k, begin + kBlock), count = end - begin;
+    const Tensor block(DType::f32, {count, count}, device);
+    copy({.x = part(h, begin, end, begin, end), .out = block}, ctx);
+    const auto inverse = invert_block(block.to(cpu_device()));
+    if (!inverse) return false;
+    const Tensor plain = inverse->plain.to(device), negative = inverse->negative.to(device);
+    copy({.x = plain.view().transposed(0, 1), .out = part(factor, begin, end, begin, end)}, ctx);
+    if (begin > 0) {
+      // The columns of L^-1 above this block of rows, which are rows of the factor.
+      const Tensor products(DType::f32, {begin, count}, device);
+      gemm({.a = part(factor, 0, begin, 0, begin),
+            .b = part(h, begin, end, 0, begin),
+            .out = products},
+           ctx);
+      gemm({.a = products, .b = negative.view(), .out = part(factor, 0, begin, begin, end)}, ctx);
+    }
+    if (end == k) break;
+    const TensorView below = part(h, end, k, begin, end), rest = part(h, end, k, end, k);
+    const Tensor panel(DType::f32, {k - end, count}, device);
+    const Tensor negative_panel(DType::f32, {k - end, count}, device);
+    gemm({.a = below, .b = plain.view(), .out = panel}, ctx);
+    gemm({.a = below, .b = negative.view(), .out = negative_panel}, ctx);
+    gemm({.a = negative_panel, .b = panel.view(), .out = rest, .residual = rest}, ctx);
+    copy({.x = panel, .out = below}, ctx);
+  }
+  return true;
+}
 
 bool factor_inverse(std::vector<double>& h, int64_t k, const TensorView& factor) {
   std::reverse(h.begin(), h.end());  // J H J, row by row

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tessera/core/context.h"
 #include "tessera/core/tensor.h"
 
 namespace tessera::quant {
@@ -16,5 +17,10 @@ namespace tessera::quant {
 // from 0, a hundred thousand times below the largest, and in float their pivots would drown in
 // rounding errors. `h` is overwritten.
 bool factor_inverse(std::vector<double>& h, int64_t k, const TensorView& factor);
+
+// The same in float on the device of `h`, by blocks that matrix products update, and with rows and
+// columns in reverse order: `h` is J H J, f32 [k, k], and `factor` becomes J times the above times
+// J, an upper triangle. Diagonal blocks are factored on the CPU in double. `h` is overwritten.
+bool factor_inverse_by_blocks(const TensorView& h, const TensorView& factor, const Context& ctx);
 
 }  // namespace tessera::quant

@@ -24,11 +24,11 @@ double activated(Activation kind, double x) {
 
 // The header's d before it is rounded to the output type, and the error that float arithmetic may
 // add.
-struct Reference {
+struct GemmEpilogueReference {
   Values d, error;
 };
 
-Reference reference(const GemmArgs& args) {
+GemmEpilogueReference epilogue_reference(const GemmArgs& args) {
   const Values a = values_of(args.a), b = values_of(args.b.values);
   const Values bias = args.bias ? values_of(*args.bias) : Values();
   const Values residual = args.residual ? values_of(*args.residual) : Values();
@@ -45,7 +45,7 @@ Reference reference(const GemmArgs& args) {
     error = static_cast<double>(k) * 4 * kFloatUnit * magnitude + 4 * kFloatUnit * std::fabs(sum);
     return sum;
   };
-  Reference result;
+  GemmEpilogueReference result;
   for (size_t i = 0; i < m; ++i) {
     for (size_t j = 0; j < num_cols; ++j) {
       double error = 0.0, up_error = 0.0;
@@ -127,8 +127,8 @@ struct Operands {
   }
 };
 
-constexpr Activation kKinds[] = {Activation::relu, Activation::silu, Activation::gelu,
-                                 Activation::gelu_tanh};
+constexpr Activation kActivations[] = {Activation::relu, Activation::silu, Activation::gelu,
+                                       Activation::gelu_tanh};
 
 class CpuGemmEpilogue : public ::testing::TestWithParam<DType> {
  protected:
@@ -138,7 +138,8 @@ class CpuGemmEpilogue : public ::testing::TestWithParam<DType> {
     return types;
   }
   static void expect_exact(const GemmArgs& args) {
-    const Values want = stored(reference(args).d, args);  // before a run in place changes residual
+    const Values want =
+        stored(epilogue_reference(args).d, args);  // before a run in place changes residual
     cpu::gemm(args);
     EXPECT_TRUE(all_equal(values_of(args.out), want));
   }
@@ -177,7 +178,7 @@ TEST_P(CpuGemmEpilogue, IsExactOnManyRows) {
 }
 
 TEST_P(CpuGemmEpilogue, IsCloseOnNormalData) {
-  for (const Activation kind : kKinds) {
+  for (const Activation kind : kActivations) {
     for (const bool is_gated : {false, true}) {
       for (const DType out_type : {GetParam(), DType::f32}) {
         SCOPED_TRACE(::testing::Message()
@@ -185,7 +186,7 @@ TEST_P(CpuGemmEpilogue, IsCloseOnNormalData) {
         Operands operands(GetParam(), out_type, {7, 64, 100, true, kind, is_gated, true});
         operands.fill_with_normal();
         const GemmArgs args = operands.args();
-        const Reference want = reference(args);
+        const GemmEpilogueReference want = epilogue_reference(args);
         Values bound;
         for (size_t i = 0; i < want.d.size(); ++i) {
           bound.push_back(want.error[i] + spacing(out_type, std::fabs(want.d[i]) + want.error[i]));
@@ -213,7 +214,7 @@ TEST_P(CpuGemmEpilogue, GatesLikeTheActivationOperation) {
     cpu::copy(
         {.x = product.view().slice(1, 2 * i + 8, 2 * i + 16), .out = up.view().slice(1, i, i + 8)});
   }
-  for (const Activation kind : kKinds) {
+  for (const Activation kind : kActivations) {
     const Tensor want(DType::f32, {kRows, kInter});
     cpu::activation({.x = gate, .up = up.view(), .out = want, .kind = kind});
     cpu::gemm({.a = a, .b = b, .out = gated, .activation = kind, .is_gated = true});

@@ -29,17 +29,17 @@ Values weight_of(const GemmArgs& args) {
   return b;
 }
 
-struct Reference {
+struct GemmReference {
   Values y;
   Values magnitude;  // sum |a| |b|
 };
 
-Reference reference(const GemmArgs& args) {
+GemmReference reference(const GemmArgs& args) {
   const Values a = values_of(args.a), b = weight_of(args);
   const Values bias = args.bias ? values_of(*args.bias) : Values();
   const size_t m = static_cast<size_t>(args.a.size(0)), n = static_cast<size_t>(args.b.n());
   const size_t k = static_cast<size_t>(args.a.size(1));
-  Reference result;
+  GemmReference result;
   for (size_t i = 0; i < m; ++i) {
     for (size_t j = 0; j < n; ++j) {
       double sum = 0.0, magnitude = 0.0;
@@ -76,7 +76,7 @@ class CpuGemm : public ::testing::TestWithParam<Param> {
   // The bound of the public header: 1 ulp, and k * 2^-24 * sum |a| |b|.
   static void expect_close(const GemmArgs& args) {
     run(args);
-    const Reference want = reference(args);
+    const GemmReference want = reference(args);
     Values bound;
     for (size_t i = 0; i < want.y.size(); ++i) {
       const double k = static_cast<double>(args.a.size(1));

@@ -1,6 +1,9 @@
 // Products with every quantised form of a weight, against a dense product with the same values.
 // Integers and scales that are powers of two: every value and every sum is exact in float.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+
 #include "cpu/gemm.h"
 #include "tests/cpu/tensors.h"
 
@@ -193,6 +196,81 @@ TEST(CpuGemmWeight, RandomFormsAreWithinTheStatedErrorOfAProductInDouble) {
           level);
       const Values last(got.end() - c.n, got.end());
       ASSERT_TRUE(all_equal(values_of(alone), last)) << "a row alone has other bits";
+    }
+  }
+}
+
+// A 4-bit weight [16, 256] in groups of 32 with scales of 1, and 5 rows of a.
+struct NibbleCase {
+  static constexpr int64_t kRows = 5, kOut = 16, kIn = 256;
+  Tensor values{DType::i4, {kOut, kIn}}, scale{DType::f32, {kOut, kIn / 32}};
+  Tensor zero_point{DType::i32, {kOut, kIn / 32}}, a{DType::bf16, {kRows, kIn}};
+  std::vector<double> dense;  // [kOut, kIn]
+
+  explicit NibbleCase(int zero) {
+    std::mt19937_64 random(11);
+    fill(scale, [] { return 1.0; });
+    fill(zero_point, [&] { return zero; });
+    for (int64_t i = 0; i < values.size_bytes(); ++i) {
+      values.view().as<uint8_t>()[i] = static_cast<uint8_t>(random());
+    }
+    for (int64_t i = 0; i < kOut * kIn; ++i) {
+      dense.push_back((values.view().as<uint8_t>()[i / 2] >> 4 * (i % 2) & 15) - zero);
+    }
+    std::normal_distribution<double> normal;
+    fill(a, [&] { return normal(random); });
+  }
+  Weight weight() const { return {.values = values, .scale = scale, .zero_point = zero_point}; }
+};
+
+TEST(CpuGemmWeight, ARowOfNibblesThatIsNotFiniteChangesNoOther) {
+  const NibbleCase c(7);
+  const Tensor want(DType::f32, {c.kRows, c.kOut}), got(DType::f32, {c.kRows, c.kOut});
+  for (const SimdLevel level : cpu::simd_levels()) {
+    cpu::gemm({.a = c.a, .b = c.weight(), .out = want}, level);
+    const Tensor a(DType::bf16, {c.kRows, c.kIn});
+    set_values(a, values_of(c.a));
+    const int64_t at[] = {2, 77};
+    store_from_float(a, at, INFINITY);
+    cpu::gemm({.a = a, .b = c.weight(), .out = got}, level);
+    const Values all = values_of(got), before = values_of(want);
+    for (int64_t i = 0; i < c.kRows * c.kOut; ++i) {
+      const auto index = static_cast<size_t>(i);
+      if (i / c.kOut != 2) {
+        ASSERT_EQ(all[index], before[index]) << i;
+        continue;
+      }
+      const double weight = c.dense[static_cast<size_t>(i % c.kOut * c.kIn + 77)];
+      ASSERT_FALSE(std::isfinite(all[index])) << i;
+      if (weight != 0) {
+        ASSERT_EQ(all[index], weight * INFINITY) << i;
+      }
+    }
+  }
+}
+
+// Elements far below the largest of their eight lose at most 2^-23 of it.
+TEST(CpuGemmWeight, NibblesTakeValuesOfAnyRange) {
+  for (const int zero : {8, 0, 15, 16, 2047}) {
+    const NibbleCase c(zero);
+    std::mt19937_64 random(5);
+    fill(c.a,
+         [&] { return std::ldexp(1.0 + 0.5 * double(random() % 2), int(random() % 50) - 25); });
+    const Values a = values_of(c.a);
+    const Tensor out(DType::f32, {c.kRows, c.kOut});
+    for (const SimdLevel level : cpu::simd_levels()) {
+      cpu::gemm({.a = c.a, .b = c.weight(), .out = out}, level);
+      for (int64_t i = 0; i < c.kRows * c.kOut; ++i) {
+        double want = 0, bound = 0;
+        for (int64_t j = 0; j < c.kIn; ++j) {
+          const auto row = a.begin() + i / c.kOut * c.kIn;
+          const double weight = c.dense[static_cast<size_t>(i % c.kOut * c.kIn + j)];
+          const double largest = *std::max_element(row + j / 8 * 8, row + j / 8 * 8 + 8);
+          want += row[j] * weight;
+          bound += std::abs(weight) * (c.kIn * 0x1p-22 * row[j] + 0x1p-23 * largest);
+        }
+        ASSERT_LE(std::abs(values_of(out)[static_cast<size_t>(i)] - want), bound) << i << zero;
+      }
     }
   }
 }

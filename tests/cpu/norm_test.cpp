@@ -7,18 +7,18 @@
 namespace tessera::testing {
 namespace {
 
-struct Reference {
+struct NormReference {
   Values y;
   Values error;  // what arithmetic in float may add, before rounding to the output type
 };
 
 // One row in float64. Each factor that is rounded to float adds one unit of error; compared with
 // that the sums are exact.
-Reference rms_reference(const Values& h, const Values& weight, double eps) {
+NormReference rms_reference(const Values& h, const Values& weight, double eps) {
   double sum = 0.0;
   for (double value : h) sum += value * value;
   const double inverse = 1.0 / std::sqrt(sum / static_cast<double>(h.size()) + eps);
-  Reference result;
+  NormReference result;
   for (size_t i = 0; i < h.size(); ++i) {
     result.y.push_back(h[i] * inverse * weight[i]);
     result.error.push_back(4.0 * kFloatUnit * std::fabs(result.y[i]));
@@ -26,14 +26,15 @@ Reference rms_reference(const Values& h, const Values& weight, double eps) {
   return result;
 }
 
-Reference layer_reference(const Values& h, const Values& weight, const Values& bias, double eps) {
+NormReference layer_reference(const Values& h, const Values& weight, const Values& bias,
+                              double eps) {
   const double count = static_cast<double>(h.size());
   double mean = 0.0;
   for (double value : h) mean += value / count;
   double variance = 0.0;
   for (double value : h) variance += (value - mean) * (value - mean) / count;
   const double inverse = 1.0 / std::sqrt(variance + eps);
-  Reference result;
+  NormReference result;
   for (size_t i = 0; i < h.size(); ++i) {
     const double product = (h[i] - mean) * inverse * weight[i];
     result.y.push_back(product + bias[i]);
@@ -54,7 +55,7 @@ void expect_rows_close(const TensorView& h, const TensorView& out, RowReference&
   const Values inputs = values_of(h);
   const Values outputs = values_of(out);
   for (size_t row = 0; row * cols < inputs.size(); ++row) {
-    const Reference want = reference(row_of(inputs, row, cols));
+    const NormReference want = reference(row_of(inputs, row, cols));
     Values bound;
     for (size_t i = 0; i < cols; ++i) {
       bound.push_back(rounded_once(out.dtype, want.y[i], want.error[i]));
@@ -160,7 +161,8 @@ TEST_P(CpuNorm, QuantizesPerToken) {
     const double qmax = quant_max(code);
     const Values codes = values_of(out), scales = values_of(token_scale), xs = values_of(x);
     for (size_t row = 0; row < 6; ++row) {
-      const Reference want = rms_reference(row_of(xs, row, 333), values_of(weight), double{1e-5f});
+      const NormReference want =
+          rms_reference(row_of(xs, row, 333), values_of(weight), double{1e-5f});
       double absmax = 0.0;
       for (double y : want.y) absmax = std::max(absmax, std::fabs(y));
       const double scale = absmax == 0.0 ? 1.0 : absmax / qmax;

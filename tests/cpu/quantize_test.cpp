@@ -81,11 +81,11 @@ Values codes_of(const TensorView& codes, bool has_zero_point) {
   return values;
 }
 
-struct Reference {
+struct QuantizeReference {
   Values scales, zero_points, codes;
 };
 
-Reference reference(const TensorView& x, Format format, Granularity granularity) {
+QuantizeReference reference(const TensorView& x, Format format, Granularity granularity) {
   const int64_t cols = x.size(-1), rows = x.num_elements() / cols;
   const Values xs = values_of(x);
   size_t num_scales = 1;
@@ -104,7 +104,7 @@ Reference reference(const TensorView& x, Format format, Granularity granularity)
     if (!std::isfinite(xs[i])) is_finite[index(i)] = false;
   }
   const float levels = format.code == DType::u8 ? 255.0f : 15.0f;
-  Reference result;
+  QuantizeReference result;
   for (size_t s = 0; s < num_scales; ++s) {
     const float qmax = quant_max(format.code);
     const float width = high[s] - low[s], absmax = std::max(-low[s], high[s]);
@@ -157,7 +157,7 @@ TEST_P(CpuQuantize, DynamicScalesAndCodesAreExact) {
     QuantizeArgs args{.x = x.view(), .out = out.view(), .scale = scale, .zero_point = {}};
     if (format().has_zero_point) args.zero_point = zero;
     cpu::quantize(args);
-    const Reference want = reference(x.view(), format(), granularity());
+    const QuantizeReference want = reference(x.view(), format(), granularity());
     EXPECT_TRUE(all_equal(values_of(scale), want.scales));
     EXPECT_TRUE(all_equal(codes_of(out.view(), format().has_zero_point), want.codes));
     EXPECT_TRUE(out.gaps_untouched());

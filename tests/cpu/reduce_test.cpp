@@ -6,8 +6,8 @@
 namespace tessera::testing {
 namespace {
 
-constexpr Reduction kKinds[] = {Reduction::sum, Reduction::mean, Reduction::max, Reduction::min,
-                                Reduction::absmax};
+constexpr Reduction kReductions[] = {Reduction::sum, Reduction::mean, Reduction::max,
+                                     Reduction::min, Reduction::absmax};
 
 double reference(Reduction kind, const double* row, size_t count) {
   double sum = 0.0, top = -kInfinity, bottom = kInfinity, absmax = 0.0;
@@ -41,7 +41,7 @@ TEST_P(CpuReduce, IsExactOnIntegersForEveryWidth) {
     GappedRows x(GetParam(), 4, cols, 3);
     fill_integers(x.view(), 1, -100, 100);
     const Values xs = values_of(x.view());
-    for (Reduction kind : kKinds) {
+    for (Reduction kind : kReductions) {
       Values want;
       for (size_t row = 0; row < 4; ++row) {
         const size_t count = static_cast<size_t>(cols);
@@ -59,7 +59,7 @@ TEST_P(CpuReduce, IsCloseOnRandomRows) {
   Tensor x(GetParam(), {3, kCols});
   fill_normal(x, 2, 30.0);
   const Values xs = values_of(x);
-  for (Reduction kind : kKinds) {
+  for (Reduction kind : kReductions) {
     Values want, bound;
     for (size_t row = 0; row < 3; ++row) {
       want.push_back(reference(kind, &xs[row * kCols], kCols));
@@ -76,7 +76,7 @@ TEST_P(CpuReduce, NanGivesNanWhereverItStands) {
     Values row(17, -1.0);
     row[place] = kNan;
     const Tensor x = tensor_of(GetParam(), {1, 17}, row);
-    for (Reduction kind : kKinds) EXPECT_TRUE(std::isnan(reduced(x, kind)[0]));
+    for (Reduction kind : kReductions) EXPECT_TRUE(std::isnan(reduced(x, kind)[0]));
   }
 }
 
@@ -95,7 +95,7 @@ TEST_P(CpuReduce, NoColumnsSumToZeroAndNoRowsToNothing) {
     cpu::reduce({.x = no_cols, .out = out, .kind = kind});
     EXPECT_TRUE(all_equal(values_of(out), {0.0, 0.0, 0.0}));
   }
-  for (Reduction kind : kKinds) EXPECT_TRUE(reduced(no_rows, kind).empty());
+  for (Reduction kind : kReductions) EXPECT_TRUE(reduced(no_rows, kind).empty());
 }
 
 TEST_P(CpuReduce, ArgmaxTakesTheFirstOfEqualsAndNanFirst) {

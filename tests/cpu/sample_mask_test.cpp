@@ -11,10 +11,8 @@
 namespace tessera {
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
-
 template <class T>
-TensorView view_of(std::vector<T>& values, DType type) {
+TensorView mask_view(std::vector<T>& values, DType type) {
   return TensorView::contiguous(values.data(), type, {static_cast<int64_t>(values.size())});
 }
 
@@ -41,7 +39,8 @@ TEST(Sample, MasksDropTokensAsIfTheirLogitsWereMinusInfinity) {
       const int32_t mask = mask_rows[static_cast<size_t>(r)];
       for (int64_t t = 0; t < vocab && (mask == 0 || mask == 1); ++t) {
         const uint32_t word = masks[static_cast<size_t>(mask * words + t / 32)];
-        if ((word >> (t % 32) & 1u) == 0) expected[static_cast<size_t>(r * vocab + t)] = kNever;
+        if ((word >> (t % 32) & 1u) == 0)
+          expected[static_cast<size_t>(r * vocab + t)] = -std::numeric_limits<float>::infinity();
       }
     }
     std::vector<float> temperature(kRows, any({0, 0.5, 1})), top_p(kRows, any({1, 0.5, 0.9}));
@@ -49,18 +48,18 @@ TEST(Sample, MasksDropTokensAsIfTheirLogitsWereMinusInfinity) {
     std::vector<int64_t> seeds(kRows, static_cast<int64_t>(random()));
     std::vector<int32_t> tokens(kRows), want(kRows);
     SampleArgs args{.logits = TensorView::contiguous(logits.data(), DType::f32, {kRows, vocab}),
-                    .tokens = view_of(tokens, DType::i32),
-                    .temperature = view_of(temperature, DType::f32),
-                    .top_k = view_of(top_k, DType::i32),
-                    .top_p = view_of(top_p, DType::f32),
-                    .seeds = view_of(seeds, DType::i64),
+                    .tokens = mask_view(tokens, DType::i32),
+                    .temperature = mask_view(temperature, DType::f32),
+                    .top_k = mask_view(top_k, DType::i32),
+                    .top_p = mask_view(top_p, DType::f32),
+                    .seeds = mask_view(seeds, DType::i64),
                     .masks = TensorView::contiguous(masks.data(), DType::i32, {2, words}),
-                    .mask_rows = view_of(mask_rows, DType::i32)};
+                    .mask_rows = mask_view(mask_rows, DType::i32)};
     const std::vector<float> before = logits;
     cpu::sample(args);
     EXPECT_EQ(logits, before) << "the row itself is unchanged";
     args.logits = TensorView::contiguous(expected.data(), DType::f32, {kRows, vocab});
-    args.tokens = view_of(want, DType::i32);
+    args.tokens = mask_view(want, DType::i32);
     args.masks.reset();
     args.mask_rows.reset();
     cpu::sample(args);

@@ -6,7 +6,7 @@
 namespace tessera::testing {
 namespace {
 
-struct Reference {
+struct SoftmaxReference {
   Values p;
   double relative_error = 0.0;
 };
@@ -14,7 +14,7 @@ struct Reference {
 // One row in float64; `added` is minus infinity where the mask hides. The logits are rounded to
 // float once for the product and once for the sum, and the difference to the largest once more: an
 // absolute error in the exponent, a relative one in the exponential, twice because of the sum.
-Reference reference(const Values& x, double scale, const Values& added) {
+SoftmaxReference reference(const Values& x, double scale, const Values& added) {
   Values logits;
   double top = -kInfinity;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -22,7 +22,7 @@ Reference reference(const Values& x, double scale, const Values& added) {
     top = std::max(top, logits[i]);
   }
   double sum = 0.0, exponent_error = 0.0;
-  Reference result;
+  SoftmaxReference result;
   for (size_t i = 0; i < x.size(); ++i) {
     const double difference = logits[i] - top;
     result.p.push_back(top == -kInfinity ? 0.0 : std::exp(difference));
@@ -44,7 +44,7 @@ void expect_close(const TensorView& x, const TensorView& out, double scale, cons
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * cols % all.size());
       return Values(begin, begin + static_cast<std::ptrdiff_t>(cols));
     };
-    const Reference want = reference(part(xs), scale, part(added));
+    const SoftmaxReference want = reference(part(xs), scale, part(added));
     Values bound;
     for (double p : want.p) {
       bound.push_back(rounded_once(out.dtype, p, want.relative_error * p + 0x1p-148));

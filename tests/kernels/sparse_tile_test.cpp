@@ -8,7 +8,7 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int kSms = 132;
-constexpr int64_t kHopperBytes = 227 * 1024;
+constexpr int64_t kSharedBytes = 227 * 1024;
 constexpr int64_t kLeastBytes = 99 * 1024;  // of a block, among GPUs from sm_80 up
 
 constexpr SparseTile kTiles[] = {SparseLarge::kShape, SparseSmall::kShape, SparseWide::kShape,
@@ -19,7 +19,7 @@ TEST(SparseTiles, AreWholeForTheirWarps) {
     EXPECT_EQ(tile.n % (32 * tile.warps_n), 0) << tile.n << "x" << tile.m;
     EXPECT_EQ(tile.m % (8 * tile.warps_m), 0) << tile.n << "x" << tile.m;
     EXPECT_GE(tile.num_stages, 3) << tile.n << "x" << tile.m;
-    EXPECT_LE(tile.shared_bytes(), kHopperBytes) << tile.n << "x" << tile.m;
+    EXPECT_LE(tile.shared_bytes(), kSharedBytes) << tile.n << "x" << tile.m;
     EXPECT_EQ(tile.stage_bytes() % 128, 0) << tile.n << "x" << tile.m;
     EXPECT_LE(tile.m * (tile.n + 8) * 2, tile.shared_bytes()) << tile.n << "x" << tile.m;
   }
@@ -27,7 +27,7 @@ TEST(SparseTiles, AreWholeForTheirWarps) {
 
 TEST(SparseTiles, CoverTheLayersOfLlamaInFewWaves) {
   const auto chosen = [](int64_t m, int64_t n, int64_t k) {
-    return choose_sparse_tile(m, n, k, kSms, kHopperBytes);
+    return choose_sparse_tile(m, n, k, kSms, kSharedBytes);
   };
   EXPECT_EQ(chosen(16, 28672, 4096), SparseWide::kShape);
   EXPECT_EQ(chosen(16, 4096, 14336), SparseNarrow::kShape);
@@ -39,7 +39,7 @@ TEST(SparseTiles, CoverTheLayersOfLlamaInFewWaves) {
 // The test shapes of bench/problems/sparse.cpp that are there for it.
 TEST(SparseTiles, AreAllMetByTheTestsOfTheRow) {
   const auto chosen = [](int64_t m, int64_t n, int64_t k) {
-    return choose_sparse_tile(m, n, k, kSms, kHopperBytes);
+    return choose_sparse_tile(m, n, k, kSms, kSharedBytes);
   };
   EXPECT_EQ(chosen(1, 512, 1024), SparseNarrow::kShape);
   EXPECT_EQ(chosen(9, 16001, 96), SparseMiddle::kShape);

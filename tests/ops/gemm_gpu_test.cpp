@@ -16,9 +16,9 @@
 namespace tessera::testing {
 namespace {
 
-constexpr Context kInvariant{.batch_invariant = true};
+constexpr Context kBatchInvariant{.batch_invariant = true};
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 void set(const TensorView& view, int64_t i, float value) {
   if (view.dtype == DType::bf16) {
@@ -60,7 +60,7 @@ Tensor small_integers(DType dtype, int64_t rows, int64_t cols, uint64_t seed) {
 // run() adds the output.
 GemmArgs product(const TensorView& a, const TensorView& b) { return {.a = a, .b = b, .out = {}}; }
 
-bool same_bytes(const Tensor& a, const Tensor& b) {
+bool have_same_bytes(const Tensor& a, const Tensor& b) {
   return a.size_bytes() == b.size_bytes() &&
          std::memcmp(a.view().data, b.view().data, static_cast<size_t>(a.size_bytes())) == 0;
 }
@@ -81,16 +81,16 @@ Tensor poisoned(DType dtype, std::initializer_list<int64_t> shape, Device device
   return tensor;
 }
 
-using Param = std::tuple<DType, int64_t, int64_t>;  // type, n, k
+using GemmParam = std::tuple<DType, int64_t, int64_t>;  // type, n, k
 
-class GemmOnGpu : public GpuTest, public ::testing::WithParamInterface<Param> {
+class GemmOnGpu : public GpuTest, public ::testing::WithParamInterface<GemmParam> {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
     const Tensor a = random_matrix(type(), 1, 64, 1).to(cuda_device());
     const Tensor out(type(), {1, 1}, cuda_device());
-    if (!supports({.a = a, .b = a, .out = out}, kInvariant)) {
+    if (!supports({.a = a, .b = a, .out = out}, kBatchInvariant)) {
       GTEST_SKIP() << "this build has no batch-invariant row for " << name(type());
     }
   }
@@ -100,7 +100,7 @@ class GemmOnGpu : public GpuTest, public ::testing::WithParamInterface<Param> {
   static int64_t k() { return std::get<2>(GetParam()); }
 
   // out, on the host.
-  static Tensor run(GemmArgs args, DType out_type, const Context& ctx = kInvariant) {
+  static Tensor run(GemmArgs args, DType out_type, const Context& ctx = kBatchInvariant) {
     const int64_t num_cols = args.is_gated ? args.b.n() / 2 : args.b.n();
     const Tensor out = poisoned(out_type, {args.a.size(0), num_cols}, cuda_device());
     args.out = out;
@@ -162,11 +162,11 @@ TEST_P(GemmOnGpu, ASecondRunHasTheSameBits) {
   const Tensor a = random_matrix(type(), 300, k(), 1).to(cuda_device());
   const Tensor b = random_matrix(type(), n(), k(), 2).to(cuda_device());
   for (const int64_t m : {1, 16, 64, 300}) {
-    for (const Context& ctx : {Context{}, kInvariant}) {
+    for (const Context& ctx : {Context{}, kBatchInvariant}) {
       const GemmArgs args = product(a.view().slice(0, 0, m), b);
       const Tensor first = run(args, type(), ctx);
       for (int again = 0; again < 3; ++again) {
-        EXPECT_TRUE(same_bytes(first, run(args, type(), ctx)))
+        EXPECT_TRUE(have_same_bytes(first, run(args, type(), ctx)))
             << "m = " << m << (ctx.batch_invariant ? ", batch-invariant" : "");
       }
     }
@@ -186,7 +186,7 @@ TEST_P(GemmOnGpu, NanAndInfinityReachTheirRowsAndColumnsOnly) {
     Tensor a(type(), {m, k()});
     for (int64_t i = 0; i < m * k(); ++i) set(a, i, i / k() % 2 == 0 ? 1.0f : 0.5f);
     set(a, inf_row * k() + k() - 1, kInf);
-    set(a, nan_row * k(), kNan);
+    set(a, nan_row * k(), kNotANumber);
     const Tensor out = run(product(a.to(cuda_device()), device_b), type());
     int num_wrong = 0;
     for (int64_t row = 0; row < m; ++row) {
@@ -212,7 +212,7 @@ TEST_P(GemmOnGpu, IsExactOnSmallIntegersWhicheverRowServes) {
   const Tensor want = poisoned(DType::f32, {300, n()}, cpu_device());
   gemm({.a = a, .b = b, .out = want});
   const Tensor device_a = a.to(cuda_device()), device_b = b.to(cuda_device());
-  for (const Context& ctx : {Context{}, kInvariant}) {
+  for (const Context& ctx : {Context{}, kBatchInvariant}) {
     for (const int64_t m : {1, 5, 16, 33, 64, 100, 128, 257, 300}) {
       const Tensor got = run(product(device_a.view().slice(0, 0, m), device_b), DType::f32, ctx);
       EXPECT_TRUE(begins_with(want, got))
@@ -240,7 +240,7 @@ TEST_P(GemmOnGpu, PackedGateAndUpGiveTheGatedProductOfThePair) {
   }
 }
 
-std::string param_name(const ::testing::TestParamInfo<Param>& info) {
+std::string gemm_param_name(const ::testing::TestParamInfo<GemmParam>& info) {
   return std::string(name(std::get<0>(info.param))) + "_n" +
          std::to_string(std::get<1>(info.param)) + "_k" + std::to_string(std::get<2>(info.param));
 }
@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GemmOnGpu,
                          ::testing::Combine(::testing::Values(DType::bf16, DType::f16),
                                             ::testing::Values(4096, 320),
                                             ::testing::Values(4096, 1000, 1001)),
-                         param_name);
+                         gemm_param_name);
 
 }  // namespace
 }  // namespace tessera::testing

@@ -14,12 +14,12 @@ namespace {
 
 class CpAsyncTest : public GpuTest {};
 
-constexpr int kThreads = 128;
+constexpr int kCopyThreads = 128;
 constexpr int kStages = 3;
 
 struct CpAsyncParams {
   const uint8_t* from;  // [from_bytes]
-  uint8_t* to;          // [num_tiles, kThreads, kBytes]
+  uint8_t* to;          // [num_tiles, kCopyThreads, kBytes]
   int from_bytes;
   int num_tiles;
 };
@@ -27,7 +27,7 @@ struct CpAsyncParams {
 template <int kBytes>
 __device__ void fetch(const CpAsyncParams& p, int tile_idx, uint8_t* stage) {
   const int in_tile = static_cast<int>(threadIdx.x) * kBytes;
-  const int offset = tile_idx * kThreads * kBytes + in_tile;
+  const int offset = tile_idx * kCopyThreads * kBytes + in_tile;
   const int left = p.from_bytes - offset;
   const int source_bytes = left < 0 ? 0 : left < kBytes ? left : kBytes;
   tile::ptx::cp_async<kBytes>(tile::ptx::shared_address(stage + in_tile),
@@ -38,7 +38,7 @@ __device__ void fetch(const CpAsyncParams& p, int tile_idx, uint8_t* stage) {
 // Thread t writes what thread 127 - t fetched, so that the block barrier matters too.
 template <int kBytes>
 __global__ void cp_async_kernel(CpAsyncParams p) {
-  __shared__ __align__(16) uint8_t ring[kStages][kThreads * kBytes];
+  __shared__ __align__(16) uint8_t ring[kStages][kCopyThreads * kBytes];
   TESSERA_UNROLL
   for (int i = 0; i < kStages - 1; ++i) {
     if (i < p.num_tiles) fetch<kBytes>(p, i, ring[i]);
@@ -50,9 +50,9 @@ __global__ void cp_async_kernel(CpAsyncParams p) {
     const int next = i + kStages - 1;
     if (next < p.num_tiles) fetch<kBytes>(p, next, ring[next % kStages]);
     tile::ptx::cp_async_commit_group();
-    const int in_tile = (kThreads - 1 - static_cast<int>(threadIdx.x)) * kBytes;
+    const int in_tile = (kCopyThreads - 1 - static_cast<int>(threadIdx.x)) * kBytes;
     for (int b = 0; b < kBytes; ++b) {
-      p.to[i * kThreads * kBytes + in_tile + b] = ring[i % kStages][in_tile + b];
+      p.to[i * kCopyThreads * kBytes + in_tile + b] = ring[i % kStages][in_tile + b];
     }
   }
 }
@@ -60,7 +60,7 @@ __global__ void cp_async_kernel(CpAsyncParams p) {
 template <int kBytes>
 void expect_zero_filled() {
   constexpr int kNumTiles = 9;
-  const int tile_bytes = kThreads * kBytes;
+  const int tile_bytes = kCopyThreads * kBytes;
   for (const int from_bytes : {kNumTiles * tile_bytes, 7 * tile_bytes + 5 * kBytes + 3, 2}) {
     SCOPED_TRACE(::testing::Message() << from_bytes << " bytes by " << kBytes);
     std::vector<uint8_t> want(static_cast<size_t>(kNumTiles * tile_bytes), 0);
@@ -72,7 +72,7 @@ void expect_zero_filled() {
     source.resize(source.size() + 16, 0xff);
     DeviceArray<uint8_t> from(source);
     DeviceArray<uint8_t> to(want.size());
-    kernels::launch(cp_async_kernel<kBytes>, {.grid = dim3(1), .block = dim3(kThreads)},
+    kernels::launch(cp_async_kernel<kBytes>, {.grid = dim3(1), .block = dim3(kCopyThreads)},
                     CpAsyncParams{from.data(), to.data(), from_bytes, kNumTiles}, Context{});
     EXPECT_TRUE(to.read() == want);
   }

@@ -14,11 +14,11 @@ namespace {
 class DependentLaunchTest : public HopperTest {};
 
 constexpr int kBlocks = 64;
-constexpr int kThreads = 128;
+constexpr int kGridThreads = 128;
 
 struct StepParams {
-  const int* from;  // [kBlocks * kThreads]
-  int* to;          // [kBlocks * kThreads]
+  const int* from;  // [kBlocks * kGridThreads]
+  int* to;          // [kBlocks * kGridThreads]
 };
 
 // to = from + 1, each element taken from another block than the one that wrote it. The next kernel
@@ -27,7 +27,7 @@ struct StepParams {
 __global__ void step_sm90_kernel(StepParams p) {
   tile::wait_for_previous(Sm90{});
   tile::release_next(Sm90{});
-  const int size = kBlocks * kThreads;
+  const int size = kBlocks * kGridThreads;
   const int idx = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int value = p.from[(idx + size / 2) % size];
   for (int i = 0; i < 20; ++i) __nanosleep(500);
@@ -36,10 +36,10 @@ __global__ void step_sm90_kernel(StepParams p) {
 
 TEST_F(DependentLaunchTest, EachKernelSeesTheWritesOfTheOneBefore) {
   constexpr int kSteps = 50;
-  std::vector<int> values(kBlocks * kThreads, 0);
+  std::vector<int> values(kBlocks * kGridThreads, 0);
   DeviceArray<int> even(values), odd(values);
   const kernels::LaunchShape shape{.grid = dim3(kBlocks),
-                                   .block = dim3(kThreads),
+                                   .block = dim3(kGridThreads),
                                    .overlaps_previous = kernels::kOverlaps<Sm90>};
   for (int step = 0; step < kSteps; ++step) {
     const bool is_even = step % 2 == 0;

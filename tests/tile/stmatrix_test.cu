@@ -43,7 +43,7 @@ __global__ void stmatrix_sm90_kernel(StmatrixParams p) {
 }
 
 template <int kTiles, bool kTrans>
-void expect_round_trip() {
+void expect_stored() {
   SCOPED_TRACE(::testing::Message() << "x" << kTiles << (kTrans ? ".trans" : ""));
   DeviceArray<uint16_t> stored(kTiles * 64);
   DeviceArray<uint32_t> reloaded(32 * kTiles);
@@ -66,15 +66,15 @@ void expect_round_trip() {
 }
 
 TEST_F(StmatrixTest, TilesLandRowByRow) {
-  expect_round_trip<1, false>();
-  expect_round_trip<2, false>();
-  expect_round_trip<4, false>();
+  expect_stored<1, false>();
+  expect_stored<2, false>();
+  expect_stored<4, false>();
 }
 
 TEST_F(StmatrixTest, TransposedTilesLandColumnByColumn) {
-  expect_round_trip<1, true>();
-  expect_round_trip<2, true>();
-  expect_round_trip<4, true>();
+  expect_stored<1, true>();
+  expect_stored<2, true>();
+  expect_stored<4, true>();
 }
 
 }  // namespace

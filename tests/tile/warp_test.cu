@@ -16,44 +16,45 @@ namespace {
 
 class WarpTest : public HopperTest {};
 
-constexpr int kConsumers = 256;
-constexpr int kThreads = kConsumers + 128;
+constexpr int kRoleConsumers = 256;
+constexpr int kRoleThreads = kRoleConsumers + 128;
 constexpr int kValues = 200;  // live at once in a consumer: more than the 168 registers at entry
 
 struct RegistersParams {
-  const float* from;  // [kValues, kConsumers]
-  float* to;          // [kValues, kConsumers]
+  const float* from;  // [kValues, kRoleConsumers]
+  float* to;          // [kValues, kRoleConsumers]
   float* flag;        // [1]: written by the producer warpgroup
 };
 
-__global__ void __launch_bounds__(kThreads, 1) registers_sm90_kernel(RegistersParams p) {
-  if (threadIdx.x >= kConsumers) {
+__global__ void __launch_bounds__(kRoleThreads, 1) registers_sm90_kernel(RegistersParams p) {
+  if (threadIdx.x >= kRoleConsumers) {
     tile::ptx::setmaxnreg_dec<24>();
-    if (threadIdx.x == kConsumers) *p.flag = 1;
+    if (threadIdx.x == kRoleConsumers) *p.flag = 1;
   } else {
     tile::ptx::setmaxnreg_inc<240>();
     float values[kValues];
     TESSERA_UNROLL
-    for (int i = 0; i < kValues; ++i) values[i] = p.from[i * kConsumers + threadIdx.x];
-    tile::ptx::bar_sync(1, kConsumers);  // nothing is stored before everything is loaded
+    for (int i = 0; i < kValues; ++i) values[i] = p.from[i * kRoleConsumers + threadIdx.x];
+    tile::ptx::bar_sync(1, kRoleConsumers);  // nothing is stored before everything is loaded
     TESSERA_UNROLL
     for (int i = 0; i < kValues; ++i) {
-      p.to[i * kConsumers + threadIdx.x] = values[i] + 2 * values[kValues - 1 - i];
+      p.to[i * kRoleConsumers + threadIdx.x] = values[i] + 2 * values[kValues - 1 - i];
     }
   }
 }
 
 TEST_F(WarpTest, RegistersMoveFromProducersToConsumers) {
-  std::vector<float> values(kValues * kConsumers);
+  std::vector<float> values(kValues * kRoleConsumers);
   std::iota(values.begin(), values.end(), 1.0f);
   DeviceArray<float> from(values);
   DeviceArray<float> to(values.size());
   DeviceArray<float> flag(1);
-  kernels::launch(registers_sm90_kernel, {.grid = dim3(1), .block = dim3(kThreads)},
+  kernels::launch(registers_sm90_kernel, {.grid = dim3(1), .block = dim3(kRoleThreads)},
                   RegistersParams{from.data(), to.data(), flag.data()}, Context{});
   std::vector<float> want(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    const size_t mirrored = (kValues - 1 - i / kConsumers) * kConsumers + i % kConsumers;
+    const size_t mirrored =
+        (kValues - 1 - i / kRoleConsumers) * kRoleConsumers + i % kRoleConsumers;
     want[i] = values[i] + 2 * values[mirrored];
   }
   EXPECT_EQ(to.read(), want);

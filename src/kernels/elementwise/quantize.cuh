@@ -42,6 +42,10 @@ struct QuantizeRun {
   }
 };
 
+// Up to this many blocks, as for the tokens of a decode step, leave room for the product behind
+// them, which then loads its weights while they run.
+inline constexpr unsigned kRunFewBlocks = 128;
+
 // Dynamic quantisation of runs that fit in a block's registers.
 //
 //   scale = absmax(run) / qmax  (or (max - min) / levels);  out = round(x / scale) (+ zero_point)
@@ -61,12 +65,14 @@ __global__ void __launch_bounds__(kRunMaxThreads, 1)
   using Coding = Coder<Code, kHasZero>;
   __shared__ RangeParts parts;
   const Run run(p);
+  const bool releases_first = gridDim.x <= kRunFewBlocks;
+  if (releases_first) tile::release_next(Arch{});
   tile::wait_for_previous(Arch{});
 
   tile::Vec<In, Run::kSize> x[kRunVecs];
   TESSERA_UNROLL
   for (int i = 0; i < kRunVecs; ++i) x[i] = run.load(vec_of_thread(i));
-  tile::release_next(Arch{});
+  if (!releases_first) tile::release_next(Arch{});
   ValueRange<kHasZero> range;
   TESSERA_UNROLL
   for (int i = 0; i < kRunVecs; ++i) range.include(x[i]);  // zeros beyond the run change nothing
@@ -307,10 +313,12 @@ template <class Arch, class In, class Code, bool kHasZero>
 void launch_quantize_with(const QuantizeParams& p, ScaleMode mode, const Context& ctx) {
   const bool is_empty = p.num_rows == 0 || p.cols == 0;
   if (mode == ScaleMode::dynamic) {
-    // A run is at most one block's work; a single scale for a long row is found faster by the whole
-    // grid. A scale per column of one row looks like runs of one element, which i4 cannot store.
+    // A run that fits into one block's registers takes one launch; a single scale for a longer row
+    // is found faster by the whole grid. A scale per column of one row looks like runs of one
+    // element, which i4 cannot store.
     const bool is_per_column = p.scales.cols_per_scale == 1 && p.num_scales == p.cols;
-    const bool is_long = p.num_scales == 1 && p.cols > kRunMaxThreads * tile::kVecSize<In>;
+    const bool is_long =
+        p.num_scales == 1 && p.cols > kRunVecs * kRunMaxThreads * tile::kVecSize<In>;
     if (p.scales.row_step > 0 && !is_empty && !is_per_column && !is_long) {
       return launch_quantize_runs<Arch, In, Code, kHasZero>(p, ctx);
     }

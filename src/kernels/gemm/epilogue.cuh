@@ -121,7 +121,7 @@ __device__ void subtract_zero_points(int32_t (&sums)[kRegs], const EpilogueParam
   int32_t zero[2];
   TESSERA_UNROLL
   for (int h = 0; h < 2; ++h) {
-    zero[h] = __ldg(p.a_zero + min(at.row + 8 * h, p.m - 1) * p.a_zero_stride);
+    zero[h] = p.a_zero[min(at.row + 8 * h, p.m - 1) * p.a_zero_stride];
   }
   TESSERA_UNROLL
   for (int i = 0; i < kRegs; ++i) {
@@ -130,7 +130,8 @@ __device__ void subtract_zero_points(int32_t (&sums)[kRegs], const EpilogueParam
   }
 }
 
-// d *= a_scale[row] * b_scale[col].
+// d *= a_scale[row] * b_scale[col]. Scales of a are what the kernel in front wrote, perhaps after
+// this one had begun, so they are not read as constants (__ldg).
 struct ApplyScales {
   template <int kRegs>
   __device__ static void apply(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
@@ -138,7 +139,7 @@ struct ApplyScales {
     if (p.a_scale != nullptr) {
       TESSERA_UNROLL
       for (int h = 0; h < 2; ++h) {
-        a_scale[h] = __ldg(p.a_scale + min(at.row + 8 * h, p.m - 1) * p.a_scale_stride);
+        a_scale[h] = p.a_scale[min(at.row + 8 * h, p.m - 1) * p.a_scale_stride];
       }
     }
     if (p.b_scale == nullptr || p.b_scale_stride == 0) {

@@ -21,6 +21,10 @@ void launch_gemm_mma_unaligned(const GemmArgs& args, const Context& ctx);
 template <bool kIsAligned>
 void launch_gemm_f32(const GemmArgs& args, const Context& ctx);
 
+// With a weight of codes: Code is I4x2, uint8_t for integers of 8 bits, or E4m3. (weight_codes.cuh)
+template <class T, class Code>
+void launch_weight_codes(const GemmArgs& args, const Context& ctx);
+
 constexpr int64_t count_batches(const GemmArgs& args) {
   return args.a.rank == 3 ? args.a.size(0) : 1;
 }
@@ -49,6 +53,17 @@ inline bool accepts_any(const GemmArgs& args) {
 }
 inline bool accepts_aligned(const GemmArgs& args) {
   return accepts_any(args) && has_aligned_rows(args.a) && has_aligned_rows(args.b.values);
+}
+// Codes in rows that start at multiples of 16 bytes, with groups that are whole steps of an MMA.
+inline bool accepts_weight_codes(const GemmArgs& args) {
+  const Weight& b = args.b;
+  if (b.k() == 0 || b.order || (b.zero_point && b.zero_point->dtype != DType::u8)) return false;
+  const ScaleLayout scales = scale_layout(b);
+  const bool has_aligned_codes =
+      reinterpret_cast<uintptr_t>(b.values.data) % 16 == 0 &&
+      (b.n() <= 1 || b.values.stride(0) * bit_width(b.values.dtype) % 128 == 0);
+  return accepts_any(args) && has_aligned_rows(args.a) && has_aligned_codes &&
+         (scales.scales_per_row == 1 || scales.cols_per_scale % 16 == 0);
 }
 inline bool accepts_tf32(const GemmArgs& args) { return args.allow_tf32 && accepts_aligned(args); }
 

@@ -186,17 +186,7 @@ class WarpProduct {
   }
 
   __device__ void stage(StagedTile<kTile.m, kTile.n>& tile) const {
-    TESSERA_UNROLL
-    for (int i = 0; i < kBlocksM; ++i) {
-      TESSERA_UNROLL
-      for (int j = 0; j < kBlocksN; ++j) {
-        TESSERA_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          float* at = tile.at(row_ + 16 * i + lane_ / 4 + 8 * half, col_ + 8 * j + 2 * (lane_ % 4));
-          *reinterpret_cast<float2*>(at) = {d_[i][j][2 * half], d_[i][j][2 * half + 1]};
-        }
-      }
-    }
+    stage_accumulators(d_, tile, row_, col_, lane_);
   }
 
  private:

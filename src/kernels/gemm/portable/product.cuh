@@ -54,6 +54,23 @@ struct StagedTile {
   __device__ float* at(int row, int col) { return values + row * kCols + (col ^ (row % 4 * 8)); }
 };
 
+// Lays down a warp's accumulators, blocks of 16 x 8 from (row, col) of the tile on.
+template <int kBlocksM, int kBlocksN, int kRows, int kCols>
+__device__ void stage_accumulators(const float (&d)[kBlocksM][kBlocksN][4],
+                                   StagedTile<kRows, kCols>& tile, int row, int col, int lane) {
+  TESSERA_UNROLL
+  for (int i = 0; i < kBlocksM; ++i) {
+    TESSERA_UNROLL
+    for (int j = 0; j < kBlocksN; ++j) {
+      TESSERA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float* at = tile.at(row + 16 * i + lane / 4 + 8 * half, col + 8 * j + 2 * (lane % 4));
+        *reinterpret_cast<float2*>(at) = {d[i][j][2 * half], d[i][j][2 * half + 1]};
+      }
+    }
+  }
+}
+
 // Finishes a tile that all threads have written and synchronised on; warps take blocks in turn.
 // `row` and `col` are where the tile begins in the product.
 template <class T, int kRows, int kCols>

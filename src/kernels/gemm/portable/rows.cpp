@@ -25,6 +25,10 @@ template <class T>
 constexpr Row<GemmArgs> unaligned(DType out) {
   return row({dtype_of<T>, out}, &launch_gemm_mma_unaligned<T>, &accepts_any, "_unaligned");
 }
+template <class T, class Code>
+constexpr Row<GemmArgs> codes(DType weight, DType out) {
+  return row({dtype_of<T>, out, weight}, &launch_weight_codes<T, Code>, &accepts_weight_codes);
+}
 constexpr RowKey kF32{DType::f32, DType::f32};
 
 constexpr Row<GemmArgs> kRows[] = {
@@ -48,6 +52,23 @@ constexpr Row<GemmArgs> kRows[] = {
     unaligned<F16>(DType::e4m3),
     unaligned<F16>(DType::i8),
     row(kF32, &launch_gemm_f32<false>, &accepts_any, "_unaligned"),
+
+    codes<Bf16, I4x2>(DType::i4, DType::bf16),
+    codes<Bf16, I4x2>(DType::i4, DType::f32),
+    codes<Bf16, uint8_t>(DType::i8, DType::bf16),
+    codes<Bf16, uint8_t>(DType::i8, DType::f32),
+    codes<Bf16, uint8_t>(DType::u8, DType::bf16),
+    codes<Bf16, uint8_t>(DType::u8, DType::f32),
+    codes<Bf16, E4m3>(DType::e4m3, DType::bf16),
+    codes<Bf16, E4m3>(DType::e4m3, DType::f32),
+    codes<F16, I4x2>(DType::i4, DType::f16),
+    codes<F16, I4x2>(DType::i4, DType::f32),
+    codes<F16, uint8_t>(DType::i8, DType::f16),
+    codes<F16, uint8_t>(DType::i8, DType::f32),
+    codes<F16, uint8_t>(DType::u8, DType::f16),
+    codes<F16, uint8_t>(DType::u8, DType::f32),
+    codes<F16, E4m3>(DType::e4m3, DType::f16),
+    codes<F16, E4m3>(DType::e4m3, DType::f32),
 };
 
 template <class T>

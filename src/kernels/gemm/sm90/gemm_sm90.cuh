@@ -352,7 +352,7 @@ struct Sm90Consumer {
       TESSERA_UNROLL
       for (int h = 0; h < 2; ++h) {
         const int row = min(place.row + 8 * h, p.epilogue.m - 1);
-        factors.row[h] = __ldg(scales.a + int64_t{row} * scales.num_blocks + k_block);
+        factors.row[h] = scales.a[int64_t{row} * scales.num_blocks + k_block];
       }
     }
     if (scales.b == nullptr) return factors;
@@ -741,7 +741,11 @@ void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx
   launch_listed<T, T>(Sm90TilesSplit{}, args, plan, ctx);
 }
 template <class In, class T>
-void launch_codes(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+void launch_codes_1(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+  launch_listed<In, T>(Sm90TilesCodes1{}, args, plan, ctx);
+}
+template <class In, class T>
+void launch_codes_2(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
   using Tiles = std::conditional_t<std::is_integral_v<In>, Sm90TilesInt8, Sm90TilesFp8>;
   launch_listed<In, T>(Tiles{}, args, plan, ctx);
 }

@@ -56,14 +56,13 @@ using Sm90TilesSplit =
 
 // For 8-bit codes: fewer shapes, each good for several sizes. Integers have none of 256 columns,
 // whose sums and their floats would not fit into registers.
-using Sm90TilesInt8 =
-    Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 48, 2>, Sm90Tile<1, 64, 2>, Sm90Tile<1, 96, 2>,
-                 Sm90Tile<1, 128, 2>, Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>,
-                 Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>>;
-using Sm90TilesFp8 =
-    Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 48, 2>, Sm90Tile<1, 64, 2>, Sm90Tile<1, 96, 2>,
-                 Sm90Tile<1, 128, 2>, Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>,
-                 Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>, Sm90Tile<2, 256, 1>>;
+using Sm90TilesCodes1 = Sm90TileList<Sm90Tile<1, 32, 2>, Sm90Tile<1, 32, 4>, Sm90Tile<1, 48, 2>,
+                                     Sm90Tile<1, 48, 4>, Sm90Tile<1, 64, 2>, Sm90Tile<1, 64, 4>,
+                                     Sm90Tile<1, 96, 2>, Sm90Tile<1, 112, 2>, Sm90Tile<1, 128, 2>>;
+using Sm90TilesInt8 = Sm90TileList<Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>,
+                                   Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>>;
+using Sm90TilesFp8 = Sm90TileList<Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Tile<2, 128, 1>,
+                                  Sm90Tile<2, 192, 1>, Sm90Tile<2, 224, 1>, Sm90Tile<2, 256, 1>>;
 // For unsigned codes of A, whose zero points take registers.
 using Sm90TilesUnsigned = Sm90TileList<Sm90Tile<1, 64, 2>, Sm90Tile<2, 128, 1>>;
 using Sm90TilesPromoted = Sm90TileList<Sm90Tile<1, 32, 1, 1, true>, Sm90Tile<1, 64, 1, 1, true>,
@@ -225,14 +224,13 @@ constexpr Sm90Shape choose_shape_for_few(const Sm90Problem& problem) {
   const bool promotes = problem.operands == Sm90Operands::promoted;
   const auto with_slabs = [&](int cols) {
     if (promotes) return Sm90Shape{1, cols, 1, 1, true};
-    if (!has_values) return Sm90Shape{1, cols, 2};
     if (cols <= 64) return Sm90Shape{1, cols, is_fewest ? 4 : 2};
     return Sm90Shape{1, cols, cols <= 128 ? 2 : 1};
   };
   int best = has_values ? 112 : promotes ? 64 : 128;
   int64_t fewest = INT64_MAX;
   for (const int cols : {192, 128, 112, 96, 64, 48, 32}) {
-    if (!has_values && (cols == 192 || cols == 112)) continue;
+    if (!has_values && cols == 192) continue;
     if (promotes && cols != 64 && cols != 32) continue;
     const int64_t waves = divide_up(divide_up(problem.n, cols) * problem.batch, problem.num_sms);
     if (waves > 3) continue;
@@ -257,6 +255,9 @@ constexpr Sm90Shape choose_shape_for_many(const Sm90Problem& problem) {
   if (problem.operands == Sm90Operands::promoted) {
     for (const Sm90Shape shape : shapes_of(Sm90TilesPromoted{})) consider(shape);
     return best;
+  }
+  if (problem.operands != Sm90Operands::values) {
+    for (const Sm90Shape shape : shapes_of(Sm90TilesCodes1{})) consider(shape);
   }
   if (problem.operands == Sm90Operands::fp8) {
     for (const Sm90Shape shape : shapes_of(Sm90TilesFp8{})) consider(shape);
@@ -334,7 +335,9 @@ template <class T>
 void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 // For codes of type In; T is the type of bias, residual and 16-bit results.
 template <class In, class T>
-void launch_codes(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+void launch_codes_1(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+template <class In, class T>
+void launch_codes_2(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 template <class T>
 void launch_unsigned(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 template <class In, class T>

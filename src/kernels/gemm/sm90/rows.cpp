@@ -74,8 +74,9 @@ bool accepts_codes(const GemmArgs& args) {
     if (scales.cols_per_scale != kPromotedK) return false;
     if (scales.rows_per_scale != 1 && scales.rows_per_scale != 128) return false;
   }
-  return k > 0 && k % kPromotedK == 0 && is_copied_in_chunks(args.a) &&
-         is_copied_in_chunks(b.values) && (!args.a_zero_point || !promotes(args));
+  return k > 0 && k % kPromotedK == 0 && value_type(args) != DType::f32 &&
+         is_copied_in_chunks(args.a) && is_copied_in_chunks(b.values) &&
+         (!args.a_zero_point || !promotes(args));
 }
 
 template <class In, class T>
@@ -92,8 +93,10 @@ void launch_codes_gemm(const GemmArgs& args, const Context& ctx) {
     launch_unsigned<T>(args, plan, ctx);
   } else if (plan.shape.promotes) {
     launch_promoted<In, T>(args, plan, ctx);
+  } else if (plan.shape.warpgroups == 1) {
+    launch_codes_1<In, T>(args, plan, ctx);
   } else {
-    launch_codes<In, T>(args, plan, ctx);
+    launch_codes_2<In, T>(args, plan, ctx);
   }
 }
 
@@ -145,9 +148,14 @@ void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
                           .num_sms = device.num_sms,
                           .shared_bytes = device.shared_bytes_per_block};
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
-  const W4Plan plan = plan_w4(problem);
-  const bool is_found = with_constant<0, 32, 64, 128>(
-      problem.group, [&](auto group) { launch_w4<T, group()>(args, plan, ctx); });
+  const std::optional<W4FewPlan> few = plan_w4_few(problem);
+  const bool is_found = with_constant<0, 32, 64, 128>(problem.group, [&](auto group) {
+    if (few) {
+      launch_w4_few<T, group()>(args, *few, ctx);
+    } else {
+      launch_w4<T, group()>(args, plan_w4(problem), ctx);
+    }
+  });
   expects(is_found, "gemm: the plan names a group that is not compiled");
 }
 

@@ -12,26 +12,25 @@ namespace tessera::kernels {
 // A thread block computes a strip of 64 rows of the weight for each of its consumer warpgroups, by
 // kTokens rows of A. A stage of the ring holds 128 elements of k. kGroup elements of k share a
 // scale; 0: a whole row does. 128 tokens take the registers of two strips.
-constexpr int w4_strips(int tokens) { return tokens > 64 ? 2 : 4; }
-template <int kTokens_, int kGroup_>
+template <int kTokens_, int kGroup_, int kStrips_>
 struct W4Tile {
   static constexpr int kTokens = kTokens_;
   static constexpr int kGroup = kGroup_;
-  static constexpr int kStrips = w4_strips(kTokens_);
+  static constexpr int kStrips = kStrips_;
   static constexpr int kRows = 64 * kStrips;
   static constexpr int kUnits = 4 * kStrips;            // consumer warps, with 16 rows each
   static constexpr int kThreads = 128 * kStrips + 128;  // the producers' warpgroup is half idle
-  // A block starts with 96 registers a thread, or 168 with two strips; the producers give some of
-  // theirs to the consumers.
-  static constexpr int kProducerRegisters = kTokens == 64 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kTokens > 64 ? 232 : kTokens == 64 ? 112 : 104;
-  // Few tokens: each warp multiplies by mma.sync, which needs neither fence nor wait. Its sums have
-  // the same bits as those of wgmma.
-  static constexpr bool kUsesMma = kTokens == 8;
-  static_assert(kTokens % 8 == 0 && kTokens <= 128);
+  // A block starts with 96 registers a thread, 128 with three strips or 168 with two; the producers
+  // give some of theirs to the consumers.
+  static constexpr int kProducerRegisters = kTokens == 64 && kStrips == 4 ? 32 : 40;
+  static constexpr int kConsumerRegisters = kStrips == 2    ? 232
+                                            : kStrips == 3  ? 152
+                                            : kTokens == 64 ? 112
+                                                            : 104;
+  static_assert(kTokens % 16 == 0 && kTokens <= 128 && (kTokens <= 64 || kStrips == 2));
 };
-inline constexpr int kW4Tokens[] = {8, 16, 32, 64, 128};
-inline constexpr int kW4Rows = W4Tile<8, 0>::kRows;
+inline constexpr int kW4Tokens[] = {32, 64, 128};
+inline constexpr int kW4Rows = 256;  // by which parts of k are chosen
 
 inline constexpr int kW4StageK = 128;
 inline constexpr int kW4MaxStages = 24;
@@ -69,6 +68,7 @@ struct W4Problem {
 
 struct W4Plan {
   int tokens;
+  int strips;
   int parts;   // of k
   int splits;  // blocks of a cluster, each with a part of k; 1: a block has all parts
   int num_m_tiles;
@@ -88,6 +88,11 @@ constexpr int choose_w4_parts(int64_t n, int64_t k, int num_sms) {
       std::clamp<int64_t>(num_sms / std::max<int64_t>(1, tiles), 1, std::max<int64_t>(1, most)));
 }
 
+// The first block of 128 of a part; num_k_blocks for the one behind the last.
+constexpr int w4_first_k_block(int num_k_blocks, int parts, int part) {
+  return part * num_k_blocks / parts;
+}
+
 constexpr int choose_w4_tokens(int64_t m) {
   for (const int tokens : kW4Tokens) {
     if (m <= tokens) return tokens;
@@ -95,14 +100,16 @@ constexpr int choose_w4_tokens(int64_t m) {
   return kW4Tokens[std::size(kW4Tokens) - 1];
 }
 
+// The strips of a block. With few rows three were measured to be faster than four, and two slower
+// than both: m = 64 of 4096 x 14336 takes 22.4, 29.7 and 35.3 us.
+constexpr int choose_w4_strips(int64_t n, int tokens) {
+  if (tokens > 64) return 2;
+  return n <= 16 * kW4Rows ? 3 : 4;
+}
+
 // Bytes of a strip's scales, and of its zero points, in one stage.
 constexpr int w4_scale_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64 * 4; }
 constexpr int w4_zero_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64; }
-
-// Stages of A that are copied by cp.async and in flight before the producer waits for the oldest;
-// the ring has at least one more. More tokens come by TMA.
-inline constexpr int kW4Lag = 3;
-constexpr bool is_w4_copied_by_tma(int tokens) { return tokens >= 32; }
 
 // For sizes of at least 1.
 constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
@@ -110,12 +117,16 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   W4Plan plan{};
   plan.tokens = choose_w4_tokens(problem.m);
   plan.parts = parts;
-  const int strips = w4_strips(plan.tokens);
-  // With many tokens every block has enough to do, and adds up the parts of k one after another.
-  plan.splits = plan.tokens > 64 ? 1 : parts;
+  const int strips = choose_w4_strips(problem.n, plan.tokens);
+  plan.strips = strips;
   plan.num_m_tiles = static_cast<int>(divide_up(problem.m, plan.tokens));
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, 64 * strips));
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
+  // A block that has 128 tokens may also add up the parts of k one after another, which needs no
+  // exchange: measured to be faster once a part each makes more than one and a half waves.
+  const bool is_whole =
+      plan.tokens > 64 && 2 * int64_t{plan.num_tiles} * parts > 3 * problem.num_sms;
+  plan.splits = is_whole ? 1 : parts;
   // A cluster that splits k computes one tile; the others are persistent.
   plan.num_blocks =
       plan.splits > 1 ? plan.splits * plan.num_tiles : std::min(plan.num_tiles, problem.num_sms);

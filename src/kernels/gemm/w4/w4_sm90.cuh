@@ -3,15 +3,16 @@
 //
 //   D^T = epilogue(W[n, k] . A[m, k]^T),   W = (codes - zero point) * scale,   sums in float
 //
-// Work      A block owns 256 rows of W, a strip of 64 for each of four warpgroups, by up to 64 rows
-//           of A; or 128 by up to 128. W is the operand whose rows fill the instruction, so that 1
-//           to 8 tokens cost an n of 8 and nothing is padded to 64. Where n has few blocks, a
-//           cluster cuts k into parts, one for each block; with 128 rows of A a block has them all.
+// Work      A block owns 192 or 256 rows of W, a strip of 64 for each of its consumer warpgroups,
+// by
+//           up to 64 rows of A; or 128 rows by up to 128. W is the operand whose rows fill the
+//           instruction, so tokens are padded to 32, 64 or 128 only. Where n has few blocks, a
+//           cluster cuts k into parts, one for each block; with many tiles of 128 tokens a block
+//           has them all. Up to 16 tokens few_sm90.cuh serves.
 // Pipeline  One warp copies codes, scales and zero points into a ring by TMA, the first stages
-//           before the kernel in front has finished if the weight is static. Another warp copies A:
-//           few tokens by cp.async, which does not queue behind the codes in the TMA unit, many by
-//           TMA. Consumers load 16 bytes and make four fragments of them. Up to 8 tokens each warp
-//           multiplies by mma.sync; more by wgmma, while the next fragments are converted.
+//           before the kernel in front has finished if the weight is static. Another warp copies A
+//           by TMA. Consumers load 16 bytes, make four fragments of them and multiply by wgmma,
+//           while the next fragments are converted.
 // Output    Codes become exact integers (times a power of two), the sum over one group is taken by
 //           the tensor cores from zero, and its scale is applied to it in float: one fused
 //           multiply-add per group. Parts of k are added in their order. Tile, group and parts
@@ -29,9 +30,11 @@
 
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/w4/convert.cuh"
+#include "kernels/gemm/w4/finish.cuh"
 #include "kernels/gemm/w4/launch.h"
 #include "kernels/gemm/w4/plan.h"
 #include "kernels/launch.h"
+#include "kernels/with_constant.h"
 #include "tessera/ops/weight_packing.h"
 #include "tile/arch.cuh"
 #include "tile/descriptor.cuh"
@@ -40,10 +43,7 @@
 #include "tile/ptx/address.cuh"
 #include "tile/ptx/cluster.cuh"
 #include "tile/ptx/cluster_index.cuh"
-#include "tile/ptx/cp_async.cuh"
-#include "tile/ptx/ldmatrix.cuh"
 #include "tile/ptx/mbarrier.cuh"
-#include "tile/ptx/mma.cuh"
 #include "tile/ptx/shared.cuh"
 #include "tile/ptx/tma.cuh"
 #include "tile/ptx/tma_tensor.cuh"
@@ -60,10 +60,7 @@ struct W4Params {
   const char* codes;    // Packing::fragments of [n, k]
   const float* scale;   // [n / 64, k / group, 64]; [n] where a row has one
   const uint8_t* zero;  // like scale; null: 8 everywhere
-  const char* a;        // [batch, m, k]
-  int64_t a_row_bytes;
-  int64_t a_batch_bytes;
-  CUtensorMap a_map;  // the same, for TMA; read only if is_w4_copied_by_tma
+  CUtensorMap a_map;    // A [batch, m, k]
   W4Layout layout;
   int num_k_blocks;  // of 128; at least 1
   int parts;         // of k
@@ -207,14 +204,13 @@ struct W4CodeProducer {
   }
 };
 
-// Copies A: one warp.
+// Copies A: one thread. Rows beyond m come as zeros.
 template <class Tile>
 struct W4TokenProducer {
   const W4Params& p;
   const W4Ring& ring;
   uint32_t shared;
 
-  // By TMA: one thread. Rows beyond m come as zeros.
   __device__ void copy(const W4Ring::State& state, W4Place at, int k_block) const {
     ring.producer_expect(state, W4Stage<Tile>::kCodes);
     tile::ptx::tensor_load(shared + p.layout.stage(state.index) + W4Stage<Tile>::kA, &p.a_map,
@@ -222,57 +218,19 @@ struct W4TokenProducer {
                            ring.full(state));
   }
 
-  // By cp.async: half of the warp copies the 256 bytes of a row. Rows beyond m are not copied: what
-  // lies in their place reaches results that are not stored.
-  __device__ void load(const W4Ring::State& state, W4Place at, int k_block) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int piece = lane % 16;
-    const int first = at.m_tile * Tile::kTokens;
-    const int num_rows = min(Tile::kTokens, p.epilogue.m - first);
-    const uint32_t slab = shared + p.layout.stage(state.index) + W4Stage<Tile>::kA +
-                          piece / 8 * (Tile::kTokens * 128);
-    const char* source = p.a + at.batch * p.a_batch_bytes + (first + lane / 16) * p.a_row_bytes +
-                         k_block * (2 * kW4StageK) + piece * 16;
-#pragma unroll 2  // more would need more registers than producers have
-    for (int row = lane / 16; row < num_rows; row += 2, source += 2 * p.a_row_bytes) {
-      tile::ptx::cp_async<16>(
-          slab + tile::swizzled(tile::Swizzle::b128, row * 128 + piece % 8 * 16), source);
-    }
-    tile::ptx::cp_async_commit_group();
-  }
-  // Copies are done: tells the consumers, whose wgmma reads through the async proxy.
-  __device__ void hand_over(W4Ring::State& state) const {
-    tile::ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ring.producer_commit(state);
-    state.advance(p.layout.num_stages);
-  }
-
   __device__ void run() const {
     tile::wait_for_previous(Sm90{});
     const W4Range range = w4_k_range(p);
-    W4Ring::State state, oldest;
-    int num_waiting = 0;
+    W4Ring::State state;
     const W4Walk walk = w4_walk(p);
     for (int i = walk.first; i < p.num_tiles; i += walk.step) {
       const W4Place at = w4_place(p, i);
       for (int k_block = range.begin; k_block < range.end; ++k_block) {
         ring.producer_acquire(state);
-        if constexpr (is_w4_copied_by_tma(Tile::kTokens)) {
-          if (threadIdx.x % 32 == 0) copy(state, at, k_block);
-          state.advance(p.layout.num_stages);
-        } else {
-          load(state, at, k_block);
-          state.advance(p.layout.num_stages);
-          if (++num_waiting <= kW4Lag) continue;
-          tile::ptx::cp_async_wait_group<kW4Lag>();
-          hand_over(oldest);
-          --num_waiting;
-        }
+        copy(state, at, k_block);
+        state.advance(p.layout.num_stages);
       }
     }
-    tile::ptx::cp_async_wait_group<0>();
-    for (; num_waiting > 0; --num_waiting) hand_over(oldest);
   }
 };
 
@@ -315,62 +273,6 @@ struct W4Consumer {
                                                   const float (&scale)[2]) {
     TESSERA_UNROLL
     for (int i = 0; i < kRegs; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
-  }
-
-  // One block of k by mma.sync. Sums of a group start at 0, as those of wgmma do.
-  __device__ __forceinline__ void multiply_block_mma(float (&sums)[kRegs],
-                                                     const W4Ring::State& state,
-                                                     const uint32_t (&row_zero)[2]) const {
-    const uint32_t stage = shared + p.layout.stage(state.index);
-    ring.consumer_wait(state);
-    float part[kRegs];
-    float scale[2] = {};
-    uint32_t zero[2] = {row_zero[0], row_zero[1]};
-    // Everything is asked for at once, so that its latency is waited for once.
-    uint32_t words[2][4];
-    load_words(stage, 0, words[0]);
-    load_words(stage, 1, words[1]);
-    uint32_t tokens[4][kEights][4];
-    TESSERA_UNROLL
-    for (int i = 0; i < 4 * kEights; ++i) {
-      load_tokens(stage, i % kEights, i / kEights, tokens[i / kEights][i % kEights]);
-    }
-    TESSERA_UNROLL
-    for (int step = 0; step < 8; ++step) {
-      if constexpr (kHasGroups) {
-        if (step % kSteps == 0) {
-          if (step > 0) add_part(sums, part, scale);
-          load_group(stage, step / kSteps, zero, scale);
-          TESSERA_UNROLL
-          for (int i = 0; i < kRegs; ++i) part[i] = 0;
-        }
-      }
-      uint32_t a[4];
-      convert_word<T>(words[step / 4][step % 4], zero, a);
-      float(&target)[kRegs] = kHasGroups ? part : sums;
-      TESSERA_UNROLL
-      for (int eight = 0; eight < kEights; ++eight) {
-        float d[4];
-        TESSERA_UNROLL
-        for (int i = 0; i < 4; ++i) d[i] = target[4 * eight + i];
-        const uint32_t(&pair)[4] = tokens[step / 2][eight];
-        const uint32_t operand[2] = {pair[step % 2 * 2], pair[step % 2 * 2 + 1]};
-        tile::ptx::mma<T>(d, a, operand);
-        TESSERA_UNROLL
-        for (int i = 0; i < 4; ++i) target[4 * eight + i] = d[i];
-      }
-    }
-    if constexpr (kHasGroups) add_part(sums, part, scale);
-    release(state);
-  }
-
-  // Eight tokens by 32 elements of k, as two operands of mma.
-  __device__ __forceinline__ void load_tokens(uint32_t stage, int eight, int pair,
-                                              uint32_t (&tokens)[4]) const {
-    const int row = 8 * eight + lane() % 8;
-    const int byte = pair % 2 * 64 + lane() / 8 * 16;
-    tile::ptx::ldmatrix(tokens, stage + W4Stage<Tile>::kA + pair / 2 * (Tile::kTokens * 128) +
-                                    tile::swizzled(tile::Swizzle::b128, row * 128 + byte));
   }
 
   // Steps converted at once, while the products of those before run; two sets of fragments.
@@ -455,9 +357,7 @@ struct W4Consumer {
   __device__ __forceinline__ void multiply_range(float (&sums)[kRegs], W4Ring::State& state,
                                                  int count, const uint32_t (&zero)[2]) const {
     for (int block = 0; block < count; ++block) {
-      if constexpr (Tile::kUsesMma) {
-        multiply_block_mma(sums, state, zero);
-      } else if constexpr (kHasGroups) {
+      if constexpr (kHasGroups) {
         float part[kRegs];
         leave_unset(part);
         multiply_block(sums, part, state, zero);
@@ -493,13 +393,15 @@ struct W4Consumer {
       }
     };
     clear();
-    if constexpr (Tile::kTokens > 64) {  // parts one after another, their sum in shared memory
-      for (int part = 0; part < p.parts; ++part) {
+    if constexpr (Tile::kTokens > 64) {
+      // One part; or all of them one after another, with their sum in shared memory.
+      const int first = w4_rank(p), end = p.splits > 1 ? first + 1 : p.parts;
+      for (int part = first; part < end; ++part) {
         multiply_range(sums, state, p.first_k_block[part + 1] - p.first_k_block[part], zero);
         apply_row_scale();
-        if (p.parts == 1) return;
+        if (p.parts == p.splits) return;
         add_to_total(sums, part);
-        if (part + 1 < p.parts) clear();
+        if (part + 1 < end) clear();
       }
     } else {
       const W4Range range = w4_k_range(p);
@@ -527,35 +429,14 @@ struct W4Consumer {
     }
   }
 
-  // 16 rows of W by 8 or 16 tokens, finished and stored. In registers they lie as wgmma leaves
-  // them, with W along the rows; the epilogue wants tokens there. `scratch` has room for them.
-  template <int kValues>
-  __device__ void store_block(const float (&values)[kValues], uint32_t scratch, W4Place at,
-                              int unit, int block) const {
-    static_assert(kValues == 4 || kValues == 8);
-    __syncwarp();  // the lanes have read what lay there
-    TESSERA_UNROLL
-    for (int i = 0; i < kValues; ++i) {
-      const tile::TileCoord coord = tile::mma_accumulator_coord(lane(), i % 4);
-      const int token = 8 * (i / 4) + coord.col;
-      tile::ptx::store_shared(scratch + (token * 16 + coord.row) * 4, __float_as_uint(values[i]));
-    }
-    __syncwarp();
-    float d[8] = {};
-    TESSERA_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      if (kValues == 4 && i % 4 >= 2) continue;  // tokens 8 to 15
-      const tile::TileCoord coord = tile::mma_accumulator_coord(lane(), i % 4);
-      d[i] = __uint_as_float(
-          tile::ptx::load_shared(scratch + (coord.row * 16 + 8 * (i / 4) + coord.col) * 4));
-    }
-    const BlockPlace place{at.m_tile * Tile::kTokens + 16 * block + lane() / 4,
-                           at.n_tile * Tile::kRows + 16 * unit + 2 * (lane() % 4), at.batch};
-    if (!p.epilogue.is_plain) transform<T>(d, p.epilogue, place);
-    store_direct<T>(d, p.epilogue, place);
+  // 16 rows of W by 16 tokens, finished and stored.
+  __device__ void store_block(const float (&values)[8], uint32_t scratch, W4Place at, int unit,
+                              int block) const {
+    store_w4_block<T>(values, scratch, p.epilogue, at.m_tile * Tile::kTokens + 16 * block,
+                      at.n_tile * Tile::kRows + 16 * unit, at.batch);
   }
 
-  static constexpr int kBlockValues = Tile::kTokens == 8 ? 4 : 8;
+  static constexpr int kBlockValues = 8;
   static constexpr int kBlocks = kRegs / kBlockValues;
 
   // The blocks of 16 tokens that exist. A loop with one copy of the epilogue: the sums move down.
@@ -673,7 +554,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (warp >= kCodeWarp) {
     tile::ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
     if (warp == kCodeWarp) codes.run();
-    if (warp == kCodeWarp + 1) W4TokenProducer<Tile>{p, ring, shared}.run();
+    if (warp == kCodeWarp + 1 && threadIdx.x % 32 == 0) {
+      W4TokenProducer<Tile>{p, ring, shared}.run();
+    }
+    __syncwarp();
     if (p.splits > 1) tile::ptx::cluster_wait();
   } else {
     tile::ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
@@ -701,9 +585,6 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
   p.codes = static_cast<const char*>(args.b.values.data);
   p.scale = args.b.scale->as<float>();
   p.zero = args.b.zero_point ? args.b.zero_point->as<uint8_t>() : nullptr;
-  p.a = static_cast<const char*>(args.a.data);
-  p.a_row_bytes = args.a.stride(-2) * 2;
-  p.a_batch_bytes = args.a.rank == 3 ? args.a.stride(0) * 2 : 0;
   p.layout = plan.layout;
   p.num_k_blocks = static_cast<int>(args.a.size(-1) / kW4StageK);
   p.parts = plan.parts;
@@ -713,10 +594,10 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
   p.num_tiles = plan.num_tiles;
   p.num_early = args.b.is_static ? plan.num_early : 0;
   for (int part = 0; part <= plan.parts; ++part) {
-    p.first_k_block[part] = part * p.num_k_blocks / plan.parts;
+    p.first_k_block[part] = w4_first_k_block(p.num_k_blocks, plan.parts, part);
     p.first_unit[part] = (part * Tile::kUnits + plan.parts - 1) / plan.parts;
   }
-  if constexpr (is_w4_copied_by_tma(Tile::kTokens)) p.a_map = w4_token_map(args.a, Tile::kTokens);
+  p.a_map = w4_token_map(args.a, Tile::kTokens);
   p.epilogue = epilogue_params(args);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
@@ -728,13 +609,15 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
 
 template <class T, int kGroup>
 void launch_w4(const GemmArgs& args, const W4Plan& plan, const Context& ctx) {
-  switch (plan.tokens) {
-    case 8: return launch_w4_tile<T, W4Tile<8, kGroup>>(args, plan, ctx);
-    case 16: return launch_w4_tile<T, W4Tile<16, kGroup>>(args, plan, ctx);
-    case 32: return launch_w4_tile<T, W4Tile<32, kGroup>>(args, plan, ctx);
-    case 64: return launch_w4_tile<T, W4Tile<64, kGroup>>(args, plan, ctx);
-    default: return launch_w4_tile<T, W4Tile<128, kGroup>>(args, plan, ctx);
-  }
+  if (plan.tokens == 128) return launch_w4_tile<T, W4Tile<128, kGroup, 2>>(args, plan, ctx);
+  const bool is_found = with_constant<3, 4>(plan.strips, [&](auto strips) {
+    if (plan.tokens == 32) {
+      launch_w4_tile<T, W4Tile<32, kGroup, strips()>>(args, plan, ctx);
+    } else {
+      launch_w4_tile<T, W4Tile<64, kGroup, strips()>>(args, plan, ctx);
+    }
+  });
+  expects(is_found, "gemm: the plan names a tile that is not compiled");
 }
 
 }  // namespace tessera::kernels
