@@ -61,6 +61,11 @@ TesseraStatus tessera_generation_next(TesseraGeneration* generation, double time
 /* A file descriptor that poll() finds readable while tessera_generation_next would not have to wait
  * (with whole 0). It belongs to the generation; do not read or close it. */
 TesseraStatus tessera_generation_descriptor(TesseraGeneration* generation, int* descriptor);
+/* The embedding of a request with `pooling`, as an array of floats as long as the model's hidden
+ * state, not scaled to any length: of the output that tessera_generation_next reported last. Empty
+ * if that has none. */
+TesseraStatus tessera_generation_embedding(const TesseraGeneration* generation, float* values,
+                                           int64_t capacity, int64_t* count);
 /* Takes effect in the next step: sequences that have not ended finish as cancelled. */
 TesseraStatus tessera_generation_cancel(TesseraGeneration* generation);
 /* Cancels it if it is not finished, and frees it. NULL is ignored. */

@@ -68,6 +68,39 @@ typedef struct TesseraPackWeightArgs {
 } TesseraPackWeightArgs;
 TesseraStatus tessera_pack_weight(const TesseraPackWeightArgs* args, const TesseraContext* ctx);
 
+/* tessera/ops/gemm.h, GemmArgs: fields by their names. Set struct_size to
+ * sizeof(TesseraGemmCodesArgs) and the rest to zeros but for what is wanted. tessera_gemm with
+ * codes on both sides: int8 or e4m3, and uint8 with zero points. */
+typedef struct TesseraGemmCodesArgs {
+  uint64_t struct_size;
+  const DLTensor* a;
+  const DLTensor* b;
+  const DLTensor* out;          /* written; may be residual */
+  const DLTensor* a_scale;      /* optional */
+  const DLTensor* b_scale;      /* optional */
+  const DLTensor* bias;         /* optional */
+  const DLTensor* residual;     /* optional */
+  const DLTensor* out_scale;    /* optional */
+  const DLTensor* a_zero_point; /* optional */
+  const DLTensor* b_row_sums;   /* optional */
+  int64_t b_rows_per_scale;     /* 0: 1 */
+  int64_t b_group;              /* elements of k per scale; 0: k / groups */
+  int32_t activation;           /* TesseraActivation or TESSERA_NO_ACTIVATION */
+  int32_t flags;                /* of TesseraGemmFlags */
+  int32_t out_format;           /* TesseraDType of out */
+  int32_t a_format;             /* TesseraDType of a */
+  int32_t b_format;             /* TesseraDType of b */
+  int32_t sums_in_float;        /* 1: e4m3 is added in float after every 128 elements */
+} TesseraGemmCodesArgs;
+TesseraStatus tessera_gemm_codes(const TesseraGemmCodesArgs* args, const TesseraContext* ctx);
+
+/* tessera/ops/gemm.h: out[j] = the sum of row j, for products whose a has zero points. Refuses
+ * check_only. */
+TesseraStatus tessera_sum_weight_rows(
+    const DLTensor* values,
+    const DLTensor* out, /* written */
+    const TesseraContext* ctx);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

@@ -45,6 +45,15 @@ std::vector<int32_t> tokens_without_text(std::vector<int32_t> stop_tokens,
   return stop_tokens;
 }
 
+// Whether the constraint allows nothing but the empty text.
+bool has_no_text(grammar::TokenMasks& masks) {
+  try {
+    return masks.is_final(masks.start());
+  } catch (const Error&) {  // too ambiguous, which ends the request in its first step
+    return false;
+  }
+}
+
 }  // namespace
 
 EngineImpl::EngineImpl(std::unique_ptr<Runner> runner, std::optional<Tokenizer> tokenizer,
@@ -88,6 +97,11 @@ std::optional<RequestId> EngineImpl::submit(Request request) {
   if (scheduler_.num_waiting_to_start() >= options_.max_queue) return std::nullopt;
   active->masks = constraints_.find(request);
   if (active->masks) {
+    if (has_no_text(*active->masks)) {  // only the end of text can follow
+      request.ignores_eos = false;
+      request.min_new_tokens = 0;
+      active->stop_tokens = all_stop_tokens(request, runner_->config().eos_tokens);
+    }
     active->end_tokens = tokens_without_text(active->stop_tokens, runner_->config().eos_tokens,
                                              *tokenizer_, vocab());
   }
@@ -144,7 +158,7 @@ bool EngineImpl::may_run_ahead() {
   if (!*options_.runs_ahead) return false;
   const auto& rows = rows_[static_cast<size_t>((num_launched_ - 1) % Runner::kDepth)];
   const bool needs_results = std::ranges::any_of(rows, [](const BatchRow& row) {
-    return row.num_draws > 1 || row.num_scores > 0 || row.guess > 0 ||
+    return row.num_draws > 1 || row.num_scores > 0 || row.num_states > 0 || row.guess > 0 ||
            row.sequence->beams.has_value();
   });
   return !needs_results && !scheduler_.expects_drafts();
@@ -248,6 +262,7 @@ void join(SequenceOutput& whole, SequenceOutput&& part) {
     whole.num_prompt_tokens = part.num_prompt_tokens;
     whole.num_cached_tokens = part.num_cached_tokens;
     whole.prompt_logprobs = std::move(part.prompt_logprobs);
+    whole.embedding = std::move(part.embedding);
   }
 }
 

@@ -53,6 +53,7 @@ class EngineImpl final : public Engine {
   const Tokenizer* tokenizer() const override { return tokenizer_ ? &*tokenizer_ : nullptr; }
   int64_t max_context() const override { return options_.max_context; }
   int64_t vocab() const override { return runner_->config().vocab; }
+  int64_t hidden() const override { return runner_->config().hidden; }
   Device device() const override { return options_.device; }
 
   void check_pages() const { scheduler_.check_pages(); }

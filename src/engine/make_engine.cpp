@@ -23,6 +23,7 @@ std::string missing_on(Device device, const model::ModelConfig& config,
                                        {.dtype = options.dtype,
                                         .format = options.weights,
                                         .weight_group = options.weight_group,
+                                        .activations = options.activations,
                                         .device = device},
                                        options.kv_type, options.page_size);
 }
@@ -169,6 +170,7 @@ std::unique_ptr<Engine> load(OpenModel opened, std::unique_ptr<dist::Communicato
   model::LoadOptions how = {.dtype = options.dtype,
                             .format = options.weights,
                             .weight_group = options.weight_group,
+                            .activations = options.activations,
                             .device = options.device,
                             .rank = communicator->rank(),
                             .num_ranks = communicator->size(),

@@ -149,6 +149,7 @@ MemoryNeeds memory_needs(const model::ModelConfig& config, const EngineOptions& 
                                                        {.dtype = options.dtype,
                                                         .format = options.weights,
                                                         .weight_group = options.weight_group,
+                                                        .activations = options.activations,
                                                         .device = options.device},
                                                        limits);
   MemoryNeeds needs;

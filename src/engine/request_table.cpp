@@ -43,7 +43,9 @@ Sequence& RequestTable::add_sequence(ActiveRequest& request, int32_t index) {
   sequence->request = &request;
   sequence->index = index;
   sequence->arrival = request.id * kMaxOutputs + static_cast<uint64_t>(index);
-  if (tokenizer_ != nullptr) sequence->text.emplace(*tokenizer_);
+  if (tokenizer_ != nullptr) {
+    sequence->text.emplace(*tokenizer_, request.request.keeps_special);
+  }
   if (request.masks) sequence->progress = request.masks->start();
   request.sequences.push_back(std::move(sequence));
   return *request.sequences.back();
@@ -146,8 +148,12 @@ void RequestTable::commit_row(const BatchRow& row, RowResult& result) {
   if (!was_preempted) scheduler_.index_prompt(sequence, row.start + row.num_tokens);
   active.prompt_logprobs.insert(active.prompt_logprobs.end(), result.prompt_logprobs.begin(),
                                 result.prompt_logprobs.end());
+  active.pooled.add(result.states, row.num_states);
   if (!row.completes) return;
-  if (active.max_new_tokens == 0) return end_request(active, FinishReason::length);
+  if (active.max_new_tokens == 0) {
+    const bool is_scored = active.request.pooling == Pooling::none;
+    return end_request(active, is_scored ? FinishReason::length : FinishReason::stop);
+  }
   if (sequence.beams) return commit_beams(sequence, {&result, 1});
 
   if (!was_preempted) --sequence.num_drawing;
@@ -231,7 +237,7 @@ void RequestTable::finish_beams(ActiveRequest& active) {
   for (int32_t index = 0; index < active.request.num_outputs; ++index) {
     SequenceOutput& output = add_output(active, index);
     if (index < std::ssize(found)) {
-      report_beam(found[static_cast<size_t>(index)], output);
+      report_beam(found[static_cast<size_t>(index)], active.request.keeps_special, output);
     } else {
       output.finish = FinishReason::error;
       output.error = concat("beam search found ", found.size(), " continuations of the ",
@@ -242,11 +248,12 @@ void RequestTable::finish_beams(ActiveRequest& active) {
   close_if_finished(active);
 }
 
-void RequestTable::report_beam(const FinishedBeam& finished, SequenceOutput& output) const {
+void RequestTable::report_beam(const FinishedBeam& finished, bool keep_special,
+                               SequenceOutput& output) const {
   std::vector<int32_t> ids;
   for (const OutputToken& token : finished.beam.tokens) ids.push_back(token.token);
   if (finished.is_ended) ids.pop_back();
-  if (tokenizer_ != nullptr) output.text = tokenizer_->decode(ids);
+  if (tokenizer_ != nullptr) output.text = tokenizer_->decode(ids, keep_special);
   output.tokens = finished.beam.tokens;
   output.score = static_cast<float>(finished.score);
   output.finish = finished.is_ended ? FinishReason::stop : FinishReason::length;
@@ -293,6 +300,7 @@ void RequestTable::end_request(ActiveRequest& request, FinishReason reason,
     SequenceOutput& output = add_output(request, static_cast<int32_t>(index));
     output.finish = reason;
     output.error = error;
+    if (reason == FinishReason::stop) output.embedding = request.pooled.mean();
     request.is_finished[index] = true;
     const auto found = std::ranges::find_if(request.sequences, [&](const auto& sequence) {
       return sequence->index == output.index && !sequence->beams;

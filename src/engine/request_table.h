@@ -53,7 +53,7 @@ class RequestTable {
   void commit_beams(Sequence& sequence, std::span<RowResult> results);
   void move_beam_pages(BeamGroup& beams, std::span<const int32_t> parents);
   void finish_beams(ActiveRequest& request);
-  void report_beam(const FinishedBeam& finished, SequenceOutput& output) const;
+  void report_beam(const FinishedBeam& finished, bool keep_special, SequenceOutput& output) const;
   void retire(Sequence& sequence);
   void end_request(ActiveRequest& request, FinishReason reason, const std::string& error = {});
   void close_if_finished(ActiveRequest& request);

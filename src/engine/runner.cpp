@@ -40,7 +40,9 @@ Runner::Runner(std::unique_ptr<model::Model> model, const EngineOptions& options
       kv_(config(), model_->num_kv_heads(),
           choose_kv(config(), options, free_for_kv(config(), options)), options.device),
       use_graphs_(options.use_graphs && !options.device.is_cpu() && communicator_->size() == 1),
-      pool_(options.device) {}
+      pool_(options.device) {
+  kv_.set_scales(model_->kv_scales());
+}
 
 Runner::~Runner() {
   try {
@@ -90,6 +92,7 @@ void Runner::launch(const StepInput& step) {
   model::Batch batch = buffers_.upload(
       step.batch, ctx, is_replayed ? model::Padding::to_class : model::Padding::none);
   batch.drawn = sampler_.tokens();
+  batch.wants_states = !step.sampling.state_rows.empty();
   model_->make_angles(batch.num_positions, ctx);
   num_draws_ = is_replayed ? batch.logit_rows.size(0) : std::ssize(step.sampling.draws);
   sampler_.begin(step.sampling, num_draws_, ctx);
@@ -97,7 +100,7 @@ void Runner::launch(const StepInput& step) {
   const model::DrawOptions draw{.has_edits = step.sampling.has_edits(),
                                 .has_masks = step.sampling.has_masks()};
   const TensorView logits = is_replayed ? replay(batch, draw) : run(batch, draw);
-  sampler_.finish(step.sampling, logits, ctx);
+  sampler_.finish(step.sampling, logits, model_->states(), ctx);
 }
 
 void Runner::copy_tails(std::span<const std::pair<int32_t, int32_t>> copies) {

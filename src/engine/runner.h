@@ -33,7 +33,8 @@ struct StepInput {
 
 // Owns what lives on the device: weights and activations, the KV memory, the batch, what is
 // sampled, and the communicator to the other ranks. It knows nothing of requests. All memory is
-// allocated by the constructor, except host memory for logits when they are first asked for.
+// allocated by the constructor, except host memory for logits and hidden states when they are first
+// asked for.
 //
 // On a GPU a step of generated tokens alone is captured as a CUDA graph, which serves every later
 // step of its size class: batch, page table and sampling settings are read from memory at fixed
@@ -55,7 +56,7 @@ class Runner {
   void launch(const StepInput& step);
   // Waits for the oldest step in progress. Its results stay valid until release and the next
   // launch.
-  model::SampledStep wait() const { return sampler_.wait(); }
+  model::SampledStep wait() { return sampler_.wait(); }
   void release() { sampler_.release(); }
   // Copies the tails of forked sequences, in this order.
   void copy_tails(std::span<const std::pair<int32_t, int32_t>> copies);

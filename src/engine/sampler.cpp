@@ -92,7 +92,7 @@ int32_t Sampler::add_mask(const BatchRow& row, model::HostSampling& sampling) {
     if (row.guess > 0) {
       active.masks->advance(guessed_, sequence.draft[static_cast<size_t>(row.guess - 1)]);
     }
-    if (active.masks->is_final(guessed_)) return -1;
+    if (row.guess > 0 && active.masks->is_final(guessed_)) return -1;
     sampling.masks.resize(first + num_words);
     const std::span<uint32_t> bits(sampling.masks.data() + first, num_words);
     active.masks->fill(guessed_, bits);
@@ -171,7 +171,12 @@ void Sampler::add_biases(const BatchRow& row, model::HostSampling& sampling) {
 void Sampler::describe(std::span<const BatchRow> rows, model::HostSampling& sampling) {
   sampling.clear();
   passing_slots_.clear();
+  int64_t num_tokens = 0;
   for (const BatchRow& row : rows) {
+    num_tokens += row.num_tokens;
+    for (int64_t i = row.num_states; i > 0; --i) {
+      sampling.state_rows.push_back(static_cast<int32_t>(num_tokens - i));
+    }
     const Request& request = row.sequence->request->request;
     const int32_t mask = add_mask(row, sampling);
     for (int32_t i = 0; i < row.num_draws; ++i) {
@@ -239,6 +244,28 @@ void Sampler::read_scores(const BatchRow& row, const model::SampledStep& step,
   result.error = broken_at(end - row.num_scores + (broken - scores.begin()));
 }
 
+void Sampler::read_states(std::span<const BatchRow> rows, const model::SampledStep& step) {
+  int64_t num_states = 0;
+  for (const BatchRow& row : rows) num_states += row.num_states;
+  if (num_states == 0) return;
+  const size_t hidden = step.states.size() / static_cast<size_t>(num_states);
+  size_t first = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t count = static_cast<size_t>(rows[i].num_states) * hidden;
+    const std::span<const float> states = step.states.subspan(first, count);
+    first += count;
+    const auto broken = std::ranges::find_if(states, [](float x) { return !std::isfinite(x); });
+    if (broken != states.end()) {
+      const auto place = static_cast<size_t>(broken - states.begin()) / hidden;
+      results_[i].error = concat(
+          "the model's hidden state of token ",
+          rows[i].start + rows[i].num_tokens - rows[i].num_states + static_cast<int64_t>(place),
+          " is not finite; load it with check_weights to find out why");
+    }
+    results_[i].states = states;
+  }
+}
+
 std::span<RowResult> Sampler::read(std::span<const BatchRow> rows, const model::SampledStep& step) {
   for (size_t i = 0; i < rows.size(); ++i) {
     results_[i].clear();
@@ -250,6 +277,7 @@ std::span<RowResult> Sampler::read(std::span<const BatchRow> rows, const model::
     read_scores(rows[i], step, results_[i]);
     if (results_[i].error.empty()) read_draws(rows[i], step, results_[i]);
   }
+  read_states(rows, step);
   return std::span(results_).first(rows.size());
 }
 

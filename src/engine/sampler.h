@@ -36,6 +36,7 @@ class Sampler {
   int32_t add_mask(const BatchRow& row, model::HostSampling& sampling);
   int32_t list_of(const BatchRow& row, model::HostSampling& sampling);
   void read_draws(const BatchRow& row, const model::SampledStep& step, RowResult& result) const;
+  void read_states(std::span<const BatchRow> rows, const model::SampledStep& step);
   void read_scores(const BatchRow& row, const model::SampledStep& step, RowResult& result) const;
 
   int64_t vocab_;

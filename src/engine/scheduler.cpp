@@ -109,9 +109,12 @@ void Scheduler::release_pages(Sequence& sequence) {
   sequence.beams->lists.clear();
 }
 
-// Prompt logprobs need the logits of every position, so no position may come from the cache.
+// Prompt logprobs need the logits of every position and a mean needs every state, so no position
+// may come from the cache.
 bool Scheduler::may_read_cache(const Sequence& sequence) const {
-  return options_.use_prefix_cache && !sequence.request->request.wants_prompt_logprobs;
+  const Request& request = sequence.request->request;
+  return options_.use_prefix_cache && !request.wants_prompt_logprobs &&
+         request.pooling != Pooling::mean;
 }
 
 void Scheduler::describe_beams(Sequence& sequence, PlanEntry& entry) const {

@@ -35,6 +35,8 @@ void add_rows(Sequence& sequence, const PlannedChunk& chunk, std::vector<BatchRo
     const int64_t first = std::max(row.start, first_logit_of(sequence));
     row.num_scores = std::max<int64_t>(0, std::min(end, active.num_prompt() - 1) - first);
   }
+  const int64_t first_state = std::max(row.start, first_state_of(active));
+  row.num_states = std::max<int64_t>(0, std::min(end, active.num_prompt()) - first_state);
   rows.push_back(row);
   for (; row.guess < chunk.num_draft; rows.push_back(row)) {
     ++row.guess;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "engine/beam_search.h"
 #include "engine/count_slots.h"
 #include "engine/drafter.h"
+#include "engine/pooled_states.h"
 #include "grammar/token_masks.h"
 #include "tessera/engine/request.h"
 #include "text/text_stream.h"
@@ -71,6 +73,7 @@ struct ActiveRequest {
   std::vector<std::unique_ptr<Sequence>> sequences;  // unfinished; siblings join after the prompt
   std::vector<bool> is_finished;                     // [num_outputs]
   std::vector<float> prompt_logprobs;                // so far; kept when it is preempted
+  PooledStates pooled;                               // likewise
   int64_t num_cached_tokens = 0;
   std::shared_ptr<grammar::TokenMasks> masks;  // of the constraint; null: none
   bool was_started = false;
@@ -100,6 +103,16 @@ inline int64_t first_logit_of(const Sequence& sequence) {
   return wants_more ? num_logprobs : sequence.num_known() - 1;
 }
 
+// The first position whose hidden state is needed; the end of the prompt: none.
+inline int64_t first_state_of(const ActiveRequest& active) {
+  switch (active.request.pooling) {
+    case Pooling::none: break;
+    case Pooling::last: return active.num_prompt() - 1;
+    case Pooling::mean: return active.pooled.num_states();
+  }
+  return active.num_prompt();
+}
+
 // One row of a step's batch: a chunk of a sequence, the one token of a beam, or a guessed token.
 // Guesses follow the row of the token they continue, and each is computed as if those before it
 // were right.
@@ -118,12 +131,14 @@ struct BatchRow {
   int64_t num_draws = 0;     // one for each sequence that continues from here
   int64_t first_score = 0;   // among the step's scored tokens
   int64_t num_scores = 0;    // the tokens of the prompt that follow so many of its last tokens
+  int64_t num_states = 0;    // hidden states wanted, of so many of its last tokens
 };
 
 // What was sampled for one row.
 struct RowResult {
   std::vector<OutputToken> tokens;     // one for each sequence that continues from this row
   std::vector<float> prompt_logprobs;  // of the prompt tokens that follow the row's
+  std::span<const float> states;       // [row.num_states, hidden]
   std::vector<BeamToken> candidates;   // a beam's best next tokens
   std::vector<TokenLogprob> top;       // alternatives to report with them
   std::string error;                   // not empty: the request fails
@@ -131,6 +146,7 @@ struct RowResult {
   void clear() {
     tokens.clear();
     prompt_logprobs.clear();
+    states = {};
     candidates.clear();
     top.clear();
     error.clear();

@@ -75,11 +75,16 @@ void check_stops(const Request& request, const Capacity& capacity) {
 
 void check_new_tokens(const Request& request, const FieldNames& names) {
   const std::string who = names.prefix("request");
-  const int64_t least = request.wants_prompt_logprobs ? 0 : 1;
+  const bool is_pooled = request.pooling != Pooling::none;
+  const int64_t least = request.wants_prompt_logprobs || is_pooled ? 0 : 1;
   if (request.max_new_tokens < least) {
     const bool has_hint = least > 0 && !names.name;
     fail(concat(who, names("max_new_tokens"), " is ", request.max_new_tokens, "; give at least ",
-                least, has_hint ? " (0 is for wants_prompt_logprobs)" : ""));
+                least, has_hint ? " (0 is for wants_prompt_logprobs and pooling)" : ""));
+  }
+  if (is_pooled && request.max_new_tokens > 0) {
+    fail(concat(who, names("max_new_tokens"), " is ", request.max_new_tokens, " with ",
+                names("pooling"), ", which generates nothing; give 0"));
   }
   if (request.min_new_tokens < 0) {
     fail(concat(who, names("min_new_tokens"), " is ", request.min_new_tokens, "; give at least 0"));

@@ -77,20 +77,20 @@ Attention::Attention(const WeightScope& scope, const ModelConfig& config, const 
                               config.has_output_bias);
 }
 
-void Attention::forward(const TensorView& x, const TensorView& out, Step& step) const {
+void Attention::forward(const LinearInput& x, const TensorView& out, Step& step) const {
   const Arena::Scope scope(step.arena);
   output_.forward_sum(attend(x, step), out, step);
 }
 
-void Attention::add_to(Stream& stream, Step& step) const {
+void Attention::add_to(Stream& stream, const Norm& norm, Step& step) const {
   const Arena::Scope scope(step.arena);
-  output_.add_to(stream, attend(stream.block, step), step);
+  output_.add_to(stream, attend(norm.read(stream, inputs(), step), step), step);
 }
 
-Attention::Heads Attention::project(const TensorView& x, Step& step) const {
+Attention::Heads Attention::project(const LinearInput& x, Step& step) const {
   const int64_t q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
   const TensorView qkv = step.take(q_size + 2 * kv_size);
-  qkv_.forward(x, qkv, {}, step.ctx);
+  qkv_.forward(x, qkv, {}, step);
   Heads heads{.q = as_heads(qkv, 0, num_heads_, head_dim_),
               .k = as_heads(qkv, q_size, num_kv_heads_, head_dim_),
               .v = as_heads(qkv, q_size + kv_size, num_kv_heads_, head_dim_),
@@ -133,7 +133,7 @@ TensorView Attention::normalise_whole(const TensorView& part, const Norm& norm, 
 // Generated tokens go to the decode kernel, chunks of prompts to the prefill kernel, which may
 // round differently. The batch says which is which, so a token takes the same path whatever else a
 // step computes.
-TensorView Attention::attend(const TensorView& x, Step& step) const {
+TensorView Attention::attend(const LinearInput& x, Step& step) const {
   const Heads heads = project(x, step);
   const PagedKv kv = step.kv.layer(layer_);
   append(heads, kv, step);

@@ -28,8 +28,10 @@ class Attention {
 
   Attention(const WeightScope& scope, const ModelConfig& config, const Options& options);
 
-  void forward(const TensorView& x, const TensorView& out, Step& step) const;
-  void add_to(Stream& stream, Step& step) const;  // reads stream.block
+  const InputForm& inputs() const { return qkv_.inputs(); }
+  void forward(const LinearInput& x, const TensorView& out, Step& step) const;
+  // Adds attention(norm(hidden)) to the stream.
+  void add_to(Stream& stream, const Norm& norm, Step& step) const;
 
  private:
   // A step's queries, keys and values by head [tokens, heads, head_dim]; attention writes `out`.
@@ -37,8 +39,8 @@ class Attention {
     TensorView q, k, v, out;
   };
   // The attended values [tokens, num_heads * head_dim], in memory of the caller's scope.
-  TensorView attend(const TensorView& x, Step& step) const;
-  Heads project(const TensorView& x, Step& step) const;
+  TensorView attend(const LinearInput& x, Step& step) const;
+  Heads project(const LinearInput& x, Step& step) const;
   void normalise_heads(const TensorView& qkv, Heads& heads, Step& step) const;
   TensorView normalise_whole(const TensorView& part, const Norm& norm, Step& step) const;
   void append(const Heads& heads, const PagedKv& kv, Step& step) const;

@@ -16,18 +16,18 @@ namespace tessera::model {
 namespace {
 
 // Parts begin on cache lines.
-constexpr int64_t kAlignment = 16;
+constexpr int64_t kArrayAlignment = 16;
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 constexpr int64_t align_up(int64_t count) {
-  return (count + kAlignment - 1) / kAlignment * kAlignment;
+  return (count + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }
 
 int64_t capacity(const BatchLimits& limits) {
   int64_t total = 3 * align_up(limits.tokens) + align_up(limits.batch);
   total += align_up(limits.batch * limits.max_pages) + 2 * align_up(limits.batch + 1);
-  return total + align_up(limits.logits) + chunk_plan_capacity(limits, kAlignment);
+  return total + align_up(limits.logits) + chunk_plan_capacity(limits, kArrayAlignment);
 }
 
 void check_limits(const BatchLimits& limits) {

@@ -61,6 +61,7 @@ struct Batch {
   int64_t longest_decode = 0;  // at least the largest of their seq_lens
   bool shares_pages = false;   // some of them begin with the same page
   SizeClass size_class = {};
+  bool wants_states = false;  // of all tokens, as Model::states
   // Where the cache is not plain:
   std::span<const ChunkPass> passes;  // over the chunks, in order
   // Where keys have tails:

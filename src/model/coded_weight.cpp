@@ -18,9 +18,7 @@
 namespace tessera::model {
 namespace {
 
-constexpr int64_t kProbeTokens = 16;
-
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+constexpr int64_t kProbeRows = 16;
 
 int64_t groups_of(const CodeForm& form, int64_t k) {
   return form.group > 0 ? divide_up(k, form.group) : 1;
@@ -72,15 +70,29 @@ Weight dry_weight(const CodeForm& form, int64_t n, int64_t k, TensorPool& pool) 
   return weight;
 }
 
-bool runs_on(Device device, const CodeForm& form, int64_t n, int64_t k, DType activations) {
-  if (device.is_cpu()) return true;
+// Whether the device multiplies values by a weight of the form.
+bool takes_values(const LoadOptions& options, const CodeForm& form, int64_t n, int64_t k) {
+  if (options.device.is_cpu()) return true;
   if (form.has_order) return false;
-  TensorPool pool(device, DryRegion::probe);
+  TensorPool pool(options.device, DryRegion::probe);
   Weight weight = dry_weight(form, n, k, pool);
-  weight.packing = packing_for(weight, activations);
-  return supports({.a = pool.make(activations, {kProbeTokens, k}),
+  weight.packing = packing_for(weight, options.dtype);
+  return supports({.a = pool.make(options.dtype, {kProbeRows, k}),
                    .b = weight,
-                   .out = pool.make(activations, {kProbeTokens, n})},
+                   .out = pool.make(options.dtype, {kProbeRows, n})},
+                  {.batch_invariant = true});
+}
+
+// Whether it multiplies codes by it.
+bool takes_codes(const LoadOptions& options, const CodeForm& form, const InputForm& inputs,
+                 int64_t n, int64_t k) {
+  TensorPool pool(options.device, DryRegion::probe);
+  const TensorView scale = inputs.group > 0 ? pool.make(DType::f32, {kProbeRows, k / inputs.group})
+                                            : pool.make(DType::f32, {kProbeRows});
+  return supports({.a = pool.make(*inputs.codes, {kProbeRows, k}),
+                   .b = dry_weight(form, n, k, pool),
+                   .out = pool.make(options.dtype, {kProbeRows, n}),
+                   .a_scale = scale},
                   {.batch_invariant = true});
 }
 
@@ -106,6 +118,13 @@ void quantize_block(const TensorView& values, int64_t row, int64_t col, int64_t 
 }
 
 }  // namespace
+
+std::string to_string(const InputForm& form) {
+  if (!form.codes) return "values";
+  return concat(name(*form.codes), form.static_scale.rank > 0 ? std::string(" with a static scale")
+                                   : form.group > 0 ? concat(" per token and ", form.group)
+                                                    : std::string(" per token"));
+}
 
 std::string stored_as(const LoadOptions& options, const Slice& slice) {
   const StoredFormat* format = stored_format(options, slice);
@@ -140,17 +159,46 @@ std::optional<CodeForm> choose_form(const LoadOptions& options, const std::strin
   }
   int64_t n = 0;
   for (const Slice& slice : slices) n += slice.num_rows;
-  if (is_stored && !runs_on(options.device, *form, n, k, options.dtype)) return std::nullopt;
+  if (is_stored && !takes_values(options, *form, n, k) &&
+      !choose_inputs(options, *form, slices, n).form.codes) {
+    return std::nullopt;
+  }
   return form;
+}
+
+InputChoice choose_inputs(const LoadOptions& options, const CodeForm& form,
+                          std::span<const Slice> slices, int64_t n) {
+  const bool has_bytes = form.codes == DType::i8 || form.codes == DType::e4m3;
+  if (options.activations == ActivationFormat::plain || !has_bytes || form.has_zero_points ||
+      form.has_order) {
+    return {};
+  }
+  const int64_t k = slices.front().num_cols;
+  const auto all_slices = [&](bool StoredFormat::*flag) {
+    return options.format == WeightFormat::stored &&
+           std::ranges::all_of(slices, [&](const Slice& slice) {
+             const StoredFormat* format = stored_format(options, slice);
+             return format != nullptr && format->*flag;
+           });
+  };
+  const bool is_usual = options.format == WeightFormat::stored
+                            ? all_slices(&StoredFormat::takes_codes)
+                            : !options.device.is_cpu();
+  const bool is_wanted = options.activations == ActivationFormat::codes || is_usual;
+  const bool has_groups = form.group == kInputGroup && k % kInputGroup == 0;
+  const InputForm codes{.codes = form.codes, .group = has_groups ? kInputGroup : 0};
+  if (!is_wanted || !takes_codes(options, form, codes, n, k)) return {};
+  return {.form = codes,
+          .is_static = codes.group == 0 && all_slices(&StoredFormat::has_input_scale)};
 }
 
 Packing packing_for(const Weight& weight, DType activations) {
   const Device device = weight.values.device;
   if (device.is_cpu() || weight.order) return Packing::rows;
   TensorPool pool(device, DryRegion::tables);
-  return preferred_packing({.a = pool.make(activations, {kProbeTokens, weight.k()}),
+  return preferred_packing({.a = pool.make(activations, {kProbeRows, weight.k()}),
                             .b = weight,
-                            .out = pool.make(activations, {kProbeTokens, weight.n()})},
+                            .out = pool.make(activations, {kProbeRows, weight.n()})},
                            {.batch_invariant = true});
 }
 

@@ -32,11 +32,29 @@ KvMemory::KvMemory(const ModelConfig& config, int64_t num_kv_heads, const KvOpti
   synchronize(pool_.device());
 }
 
+void KvMemory::set_scales(std::span<const KvScale> scales) {
+  if (scales.empty() || traits(options_.type).scales != KvScales::head) return;
+  if (std::ssize(scales) != num_layers()) {
+    fail(concat("KvMemory: ", scales.size(), " scales for ", num_layers(), " layers"));
+  }
+  const Tensor host(DType::f32, {num_layers(), 2});
+  for (int64_t i = 0; i < num_layers(); ++i) {
+    host.view().as<float>()[2 * i] = scales[static_cast<size_t>(i)].k;
+    host.view().as<float>()[2 * i + 1] = scales[static_cast<size_t>(i)].v;
+  }
+  fp8_scales_ = host.to(pool_.device());
+}
+
 PagedKv KvMemory::layer(int64_t layer) const {
   if (layer < 0 || layer >= num_layers()) {
     fail(concat("KvMemory: layer ", layer, " of ", num_layers()));
   }
   PagedKv kv = layout_.views(memory_.slice(0, layer, layer + 1));
+  if (fp8_scales_.view().rank > 0) {
+    float* const own = fp8_scales_.view().as<float>() + 2 * layer;
+    kv.k_scales = TensorView::contiguous(own, DType::f32, {1}, fp8_scales_.view().device);
+    kv.v_scales = TensorView::contiguous(own + 1, DType::f32, {1}, fp8_scales_.view().device);
+  }
   if (has_tails(options_.type)) {
     const TensorView one = tails_.slice(1, layer, layer + 1);
     kv.k_tail = one;
@@ -68,7 +86,8 @@ void KvMemory::copy_pages(std::span<const std::pair<int32_t, int32_t>> copies, c
                                     DType::i32, {count}, copy_lists_.view().device);
     };
     for (int64_t i = 0; i < num_layers(); ++i) {
-      const PagedKv kv = layer(i);
+      PagedKv kv = layer(i);
+      if (traits(options_.type).scales == KvScales::head) kv.k_scales = kv.v_scales = {};
       kv_copy_pages({.k_pages = kv.k_pages,
                      .v_pages = kv.v_pages,
                      .sources = list(0),

@@ -15,6 +15,11 @@
 
 namespace tessera::model {
 
+// What 1 stands for in a layer's e4m3 or e5m2 keys, and in its values.
+struct KvScale {
+  float k = 1.0f, v = 1.0f;
+};
+
 // One allocation for the pages of all layers, and one for their tails.
 class KvMemory {
  public:
@@ -28,6 +33,9 @@ class KvMemory {
     return KvMemory(config, num_kv_heads, options, TensorPool(device, DryRegion::cache));
   }
 
+  // Scales of FP8 pages, one for each layer, for all that is stored from now on; 1 without them.
+  // Other formats choose their own, and ignore these.
+  void set_scales(std::span<const KvScale> scales);
   // Pages, scales and tails of a layer; the caller adds page table and lengths.
   PagedKv layer(int64_t layer) const;
   TensorView k_pages(int64_t layer) const { return this->layer(layer).k_pages; }
@@ -56,6 +64,7 @@ class KvMemory {
   TensorPool pool_;    // of the next two
   TensorView memory_;  // u8 [num_layers, bytes of a layer]
   TensorView tails_;   // [num_tails, num_layers, 32, num_kv_heads, head_dim]: a tail is one run
+  Tensor fp8_scales_;  // f32 [num_layers, 2]: of keys and of values; rank 0: all are 1
   Tensor copy_lists_;  // i32 [2, a fixed number]: sources and targets of one launch
 };
 

@@ -6,6 +6,7 @@
 #include "tessera/core/error.h"
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/norm.h"
+#include "tessera/ops/quantize.h"
 #include "tessera/ops/scale.h"
 
 namespace tessera::model {
@@ -21,6 +22,34 @@ TensorSpec spec_of(std::string name, int64_t rows, int64_t cols) {
 Slice whole(TensorSpec spec) {
   const int64_t rows = spec.num_rows, cols = spec.num_cols;
   return {.spec = std::move(spec), .num_rows = rows, .num_cols = cols};
+}
+
+// Memory for codes of a form and their scales, and how much of a row a scale serves.
+struct CodeBuffers {
+  CodeBuffers(const InputForm& form, int64_t rows, int64_t cols, Arena& arena)
+      : codes(arena.take(*form.codes, rows, cols)), scale(form.static_scale) {
+    if (is_static()) return;
+    scale = arena.take(DType::f32, rows, form.group > 0 ? cols / form.group : 1);
+  }
+  bool is_static() const { return scale.rank == 1; }
+  // The scales as products and norms have them: [rows] where a row has one.
+  LinearInput input() const {
+    if (is_static() || scale.size(1) > 1) return {codes, scale};
+    return {codes, TensorView::contiguous(scale.data, DType::f32, {scale.size(0)}, scale.device)};
+  }
+
+  TensorView codes;
+  TensorView scale;  // [rows, groups]; static: [1]
+};
+
+LinearInput quantized(const TensorView& values, const InputForm& form, Step& step) {
+  const CodeBuffers to(form, values.size(0), values.size(1), step.arena);
+  quantize({.x = values,
+            .out = to.codes,
+            .scale = to.scale,
+            .mode = to.is_static() ? ScaleMode::fixed : ScaleMode::dynamic},
+           step.ctx);
+  return to.input();
 }
 
 }  // namespace
@@ -82,40 +111,56 @@ Linear Linear::over(const TensorView& weight, int64_t begin, int64_t end) {
   return Linear({.values = weight.slice(0, begin, end)}, weight.dtype);
 }
 
-GemmArgs Linear::args(const TensorView& x, const TensorView& out, const Epilogue& epilogue) const {
-  GemmArgs args{.a = x, .b = weight_.as_weight(), .out = out};
+GemmArgs Linear::args(const LinearInput& x, const TensorView& out, const Epilogue& epilogue) const {
+  GemmArgs args{.a = x.x, .b = weight_.as_weight(), .out = out};
+  if (x.scale.rank > 0) args.a_scale = x.scale;
   if (bias_.rank > 0) args.bias = bias_;
   args.activation = epilogue.gate;
   args.is_gated = epilogue.gate.has_value();
   args.residual = epilogue.residual;
+  args.out_scale = epilogue.out_scale;
   return args;
 }
 
-bool Linear::can_gate(Activation activation) const {
+LinearInput Linear::dry_input(TensorPool& dry) const {
+  const int64_t in = weight_.values.size(1);
+  const TensorView x = dry.make(inputs().codes.value_or(dtype_), {kProbeTokens, in});
+  if (!inputs().codes) return x;
+  const int64_t group = inputs().group;
+  if (group > 0) return {x, dry.make(DType::f32, {kProbeTokens, in / group})};
+  return {x, dry.make(DType::f32, {kProbeTokens})};
+}
+
+bool Linear::can_gate(Activation activation, std::optional<DType> codes) const {
   TensorPool dry(weight_.values.device, DryRegion::probe);
-  const TensorView x = dry.make(dtype_, {kProbeTokens, weight_.values.size(1)});
-  const TensorView out = dry.make(dtype_, {kProbeTokens, num_outputs() / 2});
-  return supports(args(x, out, {.gate = activation}), {.batch_invariant = true});
+  const LinearInput x = dry_input(dry);
+  const TensorView out = dry.make(codes.value_or(dtype_), {kProbeTokens, num_outputs() / 2});
+  Epilogue epilogue{.gate = activation};
+  if (codes) epilogue.out_scale = dry.make(DType::f32, {1});
+  return supports(args(x, out, epilogue), {.batch_invariant = true});
 }
 
 bool Linear::can_add() const {
   TensorPool dry(weight_.values.device, DryRegion::probe);
-  const TensorView x = dry.make(dtype_, {kProbeTokens, weight_.values.size(1)});
+  const LinearInput x = dry_input(dry);
   const TensorView out = dry.make(dtype_, {kProbeTokens, num_outputs()});
   return supports(args(x, out, {.residual = out}), {.batch_invariant = true});
 }
 
-void Linear::forward(const TensorView& x, const TensorView& out, const Epilogue& epilogue,
-                     const Context& ctx) const {
-  gemm(args(x, out, epilogue), ctx);
+void Linear::forward(const LinearInput& x, const TensorView& out, const Epilogue& epilogue,
+                     Step& step) const {
+  const Arena::Scope scope(step.arena);
+  const bool has_values = x.scale.rank == 0;
+  gemm(args(has_values && inputs().codes ? quantized(x.x, inputs(), step) : x, out, epilogue),
+       step.ctx);
 }
 
-void Linear::forward_sum(const TensorView& x, const TensorView& out, Step& step) const {
-  forward(x, out, {}, step.ctx);
+void Linear::forward_sum(const LinearInput& x, const TensorView& out, Step& step) const {
+  forward(x, out, {}, step);
   step.communicator.all_reduce_sum(out, step.ctx);
 }
 
-void Linear::add_to(Stream& stream, const TensorView& x, Step& step) const {
+void Linear::add_to(Stream& stream, const LinearInput& x, Step& step) const {
   if (!adds_in_place_) {
     forward_sum(x, stream.block, step);
     stream.is_pending = true;
@@ -124,7 +169,7 @@ void Linear::add_to(Stream& stream, const TensorView& x, Step& step) const {
   // The first rank's product includes the stream, so the sum over the ranks is the new stream.
   Epilogue epilogue;
   if (step.communicator.rank() == 0) epilogue.residual = stream.hidden;
-  forward(x, stream.hidden, epilogue, step.ctx);
+  forward(x, stream.hidden, epilogue, step);
   step.communicator.all_reduce_sum(stream.hidden, step.ctx);
 }
 
@@ -137,22 +182,28 @@ Norm::Norm(const WeightScope& scope, std::string_view name, int64_t size, const 
   weight_ = scope.weights().dense(slice.spec.name, {slice});
 }
 
-void Norm::read(Stream& stream, const Step& step) const {
+LinearInput Norm::read(Stream& stream, const InputForm& form, Step& step) const {
+  const TensorView& hidden = stream.hidden;
+  RmsNormArgs args{.x = hidden, .weight = weight_, .out = stream.block, .eps = eps_};
   if (stream.is_pending) {
-    forward_added(stream.block, stream.hidden, stream.block, step.ctx);
-  } else {
-    forward(stream.hidden, stream.block, step.ctx);
+    args.x = stream.block;
+    args.residual = hidden;
   }
   stream.is_pending = false;
+  if (!form.codes || form.group > 0) {
+    rms_norm(args, step.ctx);
+    return form.codes ? quantized(stream.block, form, step) : stream.block;
+  }
+  const CodeBuffers to(form, hidden.size(0), hidden.size(1), step.arena);
+  const LinearInput input = to.input();
+  args.out = input.x;
+  (to.is_static() ? args.static_scale : args.token_scale) = input.scale;
+  rms_norm(args, step.ctx);
+  return input;
 }
 
 void Norm::forward(const TensorView& x, const TensorView& out, const Context& ctx) const {
   rms_norm({.x = x, .weight = weight_, .out = out, .eps = eps_}, ctx);
-}
-
-void Norm::forward_added(const TensorView& x, const TensorView& residual, const TensorView& out,
-                         const Context& ctx) const {
-  rms_norm({.x = x, .weight = weight_, .out = out, .residual = residual, .eps = eps_}, ctx);
 }
 
 Embedding::Embedding(const WeightScope& scope, const ModelConfig& config)
@@ -188,21 +239,32 @@ Mlp::Mlp(const WeightScope& scope, const ModelConfig& config, const Options& opt
   };
   if (inter % kGateUpRows == 0) {
     Weights dry(scope.options());
-    is_fused_ = make(WeightScope(dry), kGateUpRows).can_gate(activation_);
+    // Interleaved rows have no blocks, and a scale for each of them costs more than a kernel for
+    // the gate.
+    is_fused_ = !make(WeightScope(dry), 0).has_blocks() &&
+                make(WeightScope(dry), kGateUpRows).can_gate(activation_);
   }
   gate_up_ = make(scope, is_fused_ ? kGateUpRows : 0);
   down_ = Linear::by_inputs(scope, "down_proj", config.hidden, config.inter, options.has_bias);
+  writes_codes_ = is_fused_ && down_.inputs().static_scale.rank > 0 &&
+                  gate_up_.can_gate(activation_, down_.inputs().codes);
 }
 
-TensorView Mlp::gated(const TensorView& x, Step& step) const {
+LinearInput Mlp::gated(const LinearInput& x, Step& step) const {
   const int64_t inter = gate_up_.num_outputs() / 2;
+  if (writes_codes_) {
+    const TensorView scale = down_.inputs().static_scale;
+    const TensorView out = step.arena.take(*down_.inputs().codes, step.batch.num_tokens(), inter);
+    gate_up_.forward(x, out, {.gate = activation_, .out_scale = scale}, step);
+    return {out, scale};
+  }
   if (is_fused_) {
     const TensorView out = step.take(inter);
-    gate_up_.forward(x, out, {.gate = activation_}, step.ctx);
+    gate_up_.forward(x, out, {.gate = activation_}, step);
     return out;
   }
   const TensorView gate_up = step.take(2 * inter);
-  gate_up_.forward(x, gate_up, {}, step.ctx);
+  gate_up_.forward(x, gate_up, {}, step);
   const TensorView gate = gate_up.slice(1, 0, inter);
   activation(
       {.x = gate, .up = gate_up.slice(1, inter, 2 * inter), .out = gate, .kind = activation_},
@@ -210,14 +272,14 @@ TensorView Mlp::gated(const TensorView& x, Step& step) const {
   return gate;
 }
 
-void Mlp::forward(const TensorView& x, const TensorView& out, Step& step) const {
+void Mlp::forward(const LinearInput& x, const TensorView& out, Step& step) const {
   const Arena::Scope scope(step.arena);
   down_.forward_sum(gated(x, step), out, step);
 }
 
-void Mlp::add_to(Stream& stream, Step& step) const {
+void Mlp::add_to(Stream& stream, const Norm& norm, Step& step) const {
   const Arena::Scope scope(step.arena);
-  down_.add_to(stream, gated(stream.block, step), step);
+  down_.add_to(stream, gated(norm.read(stream, inputs(), step), step), step);
 }
 
 Head::Head(const WeightScope& scope, const ModelConfig& config, const Embedding& embedding,
@@ -234,8 +296,9 @@ Head::Head(const WeightScope& scope, const ModelConfig& config, const Embedding&
   linear_ = Linear::by_outputs(scope, "lm_head", {{name, config.vocab}}, config.hidden, false);
 }
 
-// Only the rows that are wanted go through the last norm and the product.
-TensorView Head::forward(const Stream& stream, Step& step) const {
+// Only the rows that are wanted go through the last norm and the product. The states of all tokens
+// are made beside them, so that the logits are the same whether a batch wants states or not.
+TensorView Head::forward(Stream& stream, Step& step) const {
   const int64_t num_logits = step.batch.logit_rows.size(0), hidden = stream.hidden.size(1);
   const int64_t part_size = linear_.num_outputs();
   const auto take = [&](DType dtype, int64_t cols) {
@@ -244,6 +307,10 @@ TensorView Head::forward(const Stream& stream, Step& step) const {
   const TensorView part = take(DType::f32, part_size);
   const int64_t num_ranks = step.communicator.size();
   const TensorView all = num_ranks == 1 ? part : take(DType::f32, num_ranks * part_size);
+  if (step.batch.wants_states) {
+    norm_.read(stream, {}, step);
+    step.states = stream.block;
+  }
   if (num_logits == 0) return all;
   const auto pick_rows = [&](const TensorView& from) {
     const TensorView rows = take(step.dtype, hidden);
@@ -253,8 +320,7 @@ TensorView Head::forward(const Stream& stream, Step& step) const {
   Stream last{.hidden = pick_rows(stream.hidden),
               .block = stream.is_pending ? pick_rows(stream.block) : take(step.dtype, hidden),
               .is_pending = stream.is_pending};
-  norm_.read(last, step);
-  linear_.forward(last.block, part, {}, step.ctx);
+  linear_.forward(norm_.read(last, linear_.inputs(), step), part, {}, step);
   if (scale_ != 1.0f || softcap_ != 0.0f) {
     tessera::scale({.x = part, .out = part, .scale = scale_, .softcap = softcap_}, step.ctx);
   }

@@ -32,15 +32,25 @@ struct Step {
   TensorView angles;   // f32 [num_positions, rotary_dim]: RoPE's table
   TensorView chunk_k;  // pages that a quantised cache is read back into for prompts (chunk_plan.h);
   TensorView chunk_v;  // rank 0 where the cache is plain
+  TensorView states = {};  // [tokens, hidden]: what the head read, if the batch wants it
 
   // Activations [num_tokens, cols], until the caller's Arena::Scope ends.
   TensorView take(int64_t cols) { return arena.take(dtype, batch.num_tokens(), cols); }
 };
 
+// What a linear layer reads: values, or codes with their scales.
+struct LinearInput {
+  LinearInput(const TensorView& values) : x(values) {}
+  LinearInput(const TensorView& codes, const TensorView& of_codes) : x(codes), scale(of_codes) {}
+
+  TensorView x;           // [tokens, inputs]
+  TensorView scale = {};  // f32 [1], [tokens] or [tokens, groups]; rank 0: x holds values
+};
+
 // The residual stream.
 struct Stream {
   TensorView hidden;        // [tokens, hidden]: the sum so far
-  TensorView block;         // [tokens, hidden]: what a block reads, then what it adds to the sum
+  TensorView block;         // [tokens, hidden]: values a block reads, then what it adds to the sum
   bool is_pending = false;  // `block` is not yet in the sum; the next norm adds it as it reads
 
   // hidden += scale * block.
@@ -59,8 +69,9 @@ class Linear {
   };
   // What the product does beyond the bias.
   struct Epilogue {
-    std::optional<Activation> gate = {};      // halves the outputs: activation(gate) * up
-    std::optional<TensorView> residual = {};  // added
+    std::optional<Activation> gate = {};       // halves the outputs: activation(gate) * up
+    std::optional<TensorView> residual = {};   // added
+    std::optional<TensorView> out_scale = {};  // out holds codes with this static scale
   };
 
   Linear() = default;
@@ -75,19 +86,25 @@ class Linear {
   static Linear over(const TensorView& weight, int64_t begin, int64_t end);
 
   int64_t num_outputs() const { return weight_.values.size(0); }
-  void forward(const TensorView& x, const TensorView& out, const Epilogue& epilogue,
-               const Context& ctx) const;
+  // In which form the layer reads. Values given to a layer that reads codes are quantised first.
+  const InputForm& inputs() const { return weight_.inputs; }
+  void forward(const LinearInput& x, const TensorView& out, const Epilogue& epilogue,
+               Step& step) const;
   // For by_inputs: out = the sum over all ranks.
-  void forward_sum(const TensorView& x, const TensorView& out, Step& step) const;
+  void forward_sum(const LinearInput& x, const TensorView& out, Step& step) const;
   // For by_inputs: the same, added to the stream.
-  void add_to(Stream& stream, const TensorView& x, Step& step) const;
-  // Whether the device has a batch-invariant kernel that applies a gate, or adds a residual.
-  bool can_gate(Activation activation) const;
+  void add_to(Stream& stream, const LinearInput& x, Step& step) const;
+  // Whether a scale serves a block of several outputs.
+  bool has_blocks() const { return weight_.rows_per_scale > 1; }
+  // Whether the device has a batch-invariant kernel that applies a gate, perhaps writing codes of
+  // a type, or adds a residual.
+  bool can_gate(Activation activation, std::optional<DType> codes = {}) const;
   bool can_add() const;
 
  private:
   Linear(const LinearWeight& weight, DType dtype) : weight_(weight), dtype_(dtype) {}
-  GemmArgs args(const TensorView& x, const TensorView& out, const Epilogue& epilogue) const;
+  GemmArgs args(const LinearInput& x, const TensorView& out, const Epilogue& epilogue) const;
+  LinearInput dry_input(TensorPool& dry) const;
 
   LinearWeight weight_;
   DType dtype_ = DType::bf16;   // of activations
@@ -105,12 +122,10 @@ class Norm {
   Norm() = default;
   Norm(const WeightScope& scope, std::string_view name, int64_t size, const Options& options);
 
-  // stream.block = norm(stream.hidden), after what is pending was added to hidden.
-  void read(Stream& stream, const Step& step) const;
+  // norm(stream.hidden), after what is pending was added to hidden, for layers that read `form`:
+  // values in stream.block, or codes in memory of the caller's scope.
+  LinearInput read(Stream& stream, const InputForm& form, Step& step) const;
   void forward(const TensorView& x, const TensorView& out, const Context& ctx) const;
-  // out = norm(residual += x)
-  void forward_added(const TensorView& x, const TensorView& residual, const TensorView& out,
-                     const Context& ctx) const;
 
  private:
   TensorView weight_;  // [size]
@@ -143,15 +158,18 @@ class Mlp {
 
   Mlp(const WeightScope& scope, const ModelConfig& config, const Options& options);
 
-  void forward(const TensorView& x, const TensorView& out, Step& step) const;
-  void add_to(Stream& stream, Step& step) const;  // reads stream.block
+  const InputForm& inputs() const { return gate_up_.inputs(); }
+  void forward(const LinearInput& x, const TensorView& out, Step& step) const;
+  // Adds mlp(norm(hidden)) to the stream.
+  void add_to(Stream& stream, const Norm& norm, Step& step) const;
 
  private:
   // activation(gate(x)) * up(x): [tokens, inter], in memory of the caller's scope.
-  TensorView gated(const TensorView& x, Step& step) const;
+  LinearInput gated(const LinearInput& x, Step& step) const;
 
   Activation activation_;
-  bool is_fused_ = false;  // gate and up are interleaved, and the product applies the gate
+  bool is_fused_ = false;      // gate and up are interleaved, and the product applies the gate
+  bool writes_codes_ = false;  // and it writes codes with the static scale of down's inputs
   Linear gate_up_;
   Linear down_;
 };
@@ -161,8 +179,8 @@ class Head {
  public:
   Head(const WeightScope& scope, const ModelConfig& config, const Embedding& embedding,
        const Norm& norm);
-  // f32 [num_logits, vocab], in memory of the step's arena.
-  TensorView forward(const Stream& stream, Step& step) const;
+  // f32 [num_logits, vocab], in memory of the step's arena. Sets step.states if the batch wants it.
+  TensorView forward(Stream& stream, Step& step) const;
 
  private:
   Norm norm_;

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "model/chunk_plan.h"
 #include "model/family.h"
+#include "model/formats/kv_scales.h"
 #include "tessera/core/error.h"
 
 namespace tessera::model {
@@ -166,7 +167,9 @@ TensorView Model::forward(const Batch& batch, KvMemory& kv, const Context& ctx) 
   if (batch.num_tokens() == 0) return arena.take(DType::f32, 0, config_.vocab);
   make_angles(batch.num_positions, ctx);
   Step step{batch, kv, arena, *communicator_, ctx, dtype(), angles(), chunk_k_, chunk_v_};
-  return run(step);
+  const TensorView logits = run(step);
+  states_ = step.states;
+  return logits;
 }
 
 void Model::forward_block(int64_t layer, const TensorView& hidden, const Batch& batch, KvMemory& kv,
@@ -197,7 +200,9 @@ std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const ModelConfi
                                   const LoadOptions& options) {
   const std::unique_ptr<Model> dry = make_dry_model(config, options);
   const auto source = make_stored_source(checkpoint, config, dry->weights().specs());
-  return make_model(config, Weights(with_formats(options, config), *source, dry->weights()));
+  auto model = make_model(config, Weights(with_formats(options, config), *source, dry->weights()));
+  model->kv_scales_ = read_kv_scales(checkpoint, config.num_layers);
+  return model;
 }
 
 std::unique_ptr<Model> make_random_model(const ModelConfig& config, const LoadOptions& options,

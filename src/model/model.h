@@ -33,6 +33,9 @@ class Model {
   // model's own memory that the next call overwrites. Its activations lie at addresses that depend
   // on the batch's shape alone.
   TensorView forward(const Batch& batch, KvMemory& kv, const Context& ctx);
+  // [tokens, hidden]: the states behind the last norm, of the last forward whose batch wanted them;
+  // the next call overwrites them.
+  const TensorView& states() const { return states_; }
   // Runs one block alone: `hidden` [tokens, hidden], the residual stream in front of it, becomes
   // the stream behind it. For quantisers, which go through a model block by block.
   void forward_block(int64_t layer, const TensorView& hidden, const Batch& batch, KvMemory& kv,
@@ -50,6 +53,8 @@ class Model {
   DType dtype() const { return weights_.options().dtype; }
   Device device() const { return weights_.options().device; }
   int64_t num_kv_heads() const;  // this rank's share
+  // Scales of keys and values that the checkpoint holds, by layer; empty: it has none.
+  const std::vector<KvScale>& kv_scales() const { return kv_scales_; }
   int64_t weight_bytes() const { return weights_.size_bytes(); }
   int64_t activation_bytes() const { return memory_.size_bytes() + angles_.size_bytes(); }
   // Runs the forward pass dry, for generated tokens and for prompts of the sizes the model was
@@ -63,6 +68,8 @@ class Model {
 
  private:
   friend std::unique_ptr<Model> make_model(const ModelConfig& config, Weights weights);
+  friend std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const ModelConfig& config,
+                                           const LoadOptions& options);
   void check(const Batch& batch, const KvMemory& kv) const;
   TensorView angles() const { return memory_.is_dry() ? dry_angles_ : angles_.view(); }
   // The most bytes of activations that a step takes.
@@ -70,6 +77,7 @@ class Model {
 
   ModelConfig config_;
   Weights weights_;
+  std::vector<KvScale> kv_scales_;
   BatchLimits limits_;
   dist::Communicator* communicator_ = nullptr;
   TensorPool memory_;
@@ -78,6 +86,7 @@ class Model {
   TensorView chunk_k_;     // [pages, page_size, num_kv_heads, head_dim], as chunk_plan.h says;
   TensorView chunk_v_;     // rank 0 where the cache is plain
   TensorView activations_;
+  TensorView states_;
 };
 
 // The shape nearly all families have: embeddings, blocks one after the other, a norm and a head. A

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "tessera/core/convert.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/sample.h"
 
@@ -116,6 +117,7 @@ void HostSampling::clear() {
   masks.clear();
   new_lists.clear();
   scored_tokens.clear();
+  state_rows.clear();
   has_lists = wants_logits = false;
   num_top = -1;
 }
@@ -267,7 +269,28 @@ void TokenSampler::draw(const TensorView& logits, int64_t num_draws, DrawOptions
   tessera::sample(args, ctx);
 }
 
-void TokenSampler::finish(const HostSampling& host, const TensorView& logits, const Context& ctx) {
+// One copy for each run of neighbours.
+void TokenSampler::fetch_states(const std::vector<int32_t>& rows, const TensorView& states,
+                                const Context& ctx) {
+  if (rows.empty()) return;
+  const auto row_bytes = static_cast<size_t>(storage_bytes(states.dtype, states.size(1)));
+  if (state_buffer_.size_bytes() < rows.size() * row_bytes) {
+    state_buffer_ = HostBuffer(device_, static_cast<size_t>(states.size(0)) * row_bytes);
+  }
+  for (size_t i = 0; i < rows.size();) {
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    copy_bytes(state_buffer_.as<char>() + i * row_bytes, cpu_device(),
+               states.as<char>() + static_cast<size_t>(rows[i]) * row_bytes, device_,
+               (end - i) * row_bytes, ctx.stream);
+    i = end;
+  }
+  fetched_states_ = TensorView::contiguous(state_buffer_.as<char>(), states.dtype,
+                                           {std::ssize(rows), states.size(1)}, cpu_device());
+}
+
+void TokenSampler::finish(const HostSampling& host, const TensorView& logits,
+                          const TensorView& states, const Context& ctx) {
   Flight& flight = flights_[static_cast<size_t>((num_begun_ - 1) % kDepth)];
   flight.num_draws = std::ssize(host.draws);
   flight.num_top = flight.num_draws > 0 ? host.num_top : -1;
@@ -304,11 +327,13 @@ void TokenSampler::finish(const HostSampling& host, const TensorView& logits, co
                static_cast<size_t>(flight.num_logits) * row_bytes, ctx.stream);
     host_logits_ = logits_.as<float>();
   }
+  flight.num_states = std::ssize(host.state_rows);
+  fetch_states(host.state_rows, states, ctx);
   flight.done.record(ctx.stream);
   num_finished_ = num_begun_;
 }
 
-SampledStep TokenSampler::wait() const {
+SampledStep TokenSampler::wait() {
   expects(num_read_ < num_finished_, "TokenSampler: no step is under way");
   const Flight& flight = flights_[static_cast<size_t>(num_read_ % kDepth)];
   flight.done.wait();
@@ -325,6 +350,13 @@ SampledStep TokenSampler::wait() const {
   step.scores = {results_.scores.in<float>(from), static_cast<size_t>(flight.num_scored)};
   step.logits = {host_logits_,
                  static_cast<size_t>(flight.num_logits) * static_cast<size_t>(limits_.vocab)};
+  if (flight.num_states > 0) {
+    states_.resize(static_cast<size_t>(fetched_states_.num_elements()));
+    convert(fetched_states_,
+            TensorView::contiguous(states_.data(), DType::f32,
+                                   {flight.num_states, fetched_states_.size(1)}, cpu_device()));
+    step.states = states_;
+  }
   return step;
 }
 

@@ -55,6 +55,7 @@ struct HostSampling {
                                        // -1: none
   std::vector<int32_t> scored_tokens;  // whose log-probabilities are wanted
   bool wants_logits = false;           // on the host
+  std::vector<int32_t> state_rows;     // tokens whose hidden states are wanted, ascending
 
   bool has_edits() const { return !bias_starts.empty() || has_lists; }
   bool has_masks() const { return !masks.empty(); }
@@ -69,6 +70,7 @@ struct SampledStep {
   std::span<const float> top_logprobs;  // likewise
   std::span<const float> scores;        // [scored]; NaN where logits are not finite
   std::span<const float> logits;        // [num_logits, vocab], if asked for
+  std::span<const float> states;        // [state rows, hidden], if asked for
 };
 
 struct SamplerLimits {
@@ -106,9 +108,11 @@ class TokenSampler {
   void draw(const TensorView& logits, int64_t num_draws, DrawOptions options,
             const Context& ctx) const;
   // Ends the step: log-probabilities, if asked for, and the results' way back to the host.
-  void finish(const HostSampling& host, const TensorView& logits, const Context& ctx);
+  // `states` [tokens, hidden] is read if host.state_rows has some; only one step under way may.
+  void finish(const HostSampling& host, const TensorView& logits, const TensorView& states,
+              const Context& ctx);
   // Waits for the oldest step under way; its results stay valid until release and the next begin.
-  SampledStep wait() const;
+  SampledStep wait();
   // The results of the oldest step have been read.
   void release() { ++num_read_; }
 
@@ -124,6 +128,7 @@ class TokenSampler {
     int64_t num_top = -1;
     int64_t num_scored = 0;
     int64_t num_logits = 0;  // on the host
+    int64_t num_states = 0;
   };
   // A part of the settings or the results, as tensor and in a host buffer.
   struct Part {
@@ -141,6 +146,7 @@ class TokenSampler {
   struct Results {
     Part tokens, logprobs, scores, top_tokens, top_logprobs;
   };
+  void fetch_states(const std::vector<int32_t>& rows, const TensorView& states, const Context& ctx);
   void start_lists(const HostSampling& host, const Context& ctx);
 
   SamplerLimits limits_;
@@ -161,6 +167,9 @@ class TokenSampler {
   StreamEvent uploaded_;                // biases_ or lists_ have been read
   HostBuffer logits_;                   // of a GPU; allocated when first asked for
   const float* host_logits_ = nullptr;  // of the step that ended last
+  HostBuffer state_buffer_;             // as the device has them; allocated when first asked for
+  TensorView fetched_states_;           // [states, hidden] in it
+  std::vector<float> states_;           // the same as floats
 };
 
 }  // namespace tessera::model

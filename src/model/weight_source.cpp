@@ -50,7 +50,8 @@ void check_fit(const StoredTensor& tensor, const TensorSpec& spec) {
   }
 }
 
-// Scales of activations and of the cache, which products with codes do not need.
+// Scales of activations and of the cache. Those that a product uses are listed by their layer; the
+// others are not needed.
 bool is_activation_scale(std::string_view name) {
   for (const std::string_view suffix :
        {".input_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale", ".q_scale",
@@ -133,6 +134,9 @@ class StoredSource final : public WeightSource {
   }
   std::vector<int32_t> read_order(const TensorSpec& spec) const override {
     return layers_.at(spec.name).order();
+  }
+  float read_input_scale(const TensorSpec& spec) const override {
+    return layers_.at(spec.name).input_scale();
   }
 
   void read(const TensorSpec& spec, int64_t row, int64_t col, const TensorView& to) const override {
@@ -240,6 +244,10 @@ void WeightSource::read_codes(const TensorSpec& spec, int64_t, int64_t, const Co
 
 std::vector<int32_t> WeightSource::read_order(const TensorSpec& spec) const {
   fail(concat("checkpoint: tensor '", spec.name, "' has no order of columns"));
+}
+
+float WeightSource::read_input_scale(const TensorSpec& spec) const {
+  fail(concat("checkpoint: tensor '", spec.name, "' has no scale of its inputs"));
 }
 
 std::unique_ptr<WeightSource> make_stored_source(const Checkpoint& checkpoint,

@@ -43,6 +43,8 @@ class WeightSource {
                           const Weight& to) const;
   // The order of the columns of a tensor whose form has one.
   virtual std::vector<int32_t> read_order(const TensorSpec& spec) const;
+  // The static scale of the inputs of a tensor's layer, where its format has one.
+  virtual float read_input_scale(const TensorSpec& spec) const;
 };
 
 // Refuses a checkpoint that does not hold exactly the tensors of `specs`: one that is missing, has

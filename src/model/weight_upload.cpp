@@ -21,7 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kAlignment = 256;  // of a buffer: kernels read whole vectors from its scratch
+constexpr int64_t kBufferAlignment =
+    256;  // of a buffer: kernels read whole vectors from its scratch
 
 int num_staging_buffers() { return 2 * std::min(num_threads(), kMaxStagingThreads); }
 
@@ -30,7 +31,7 @@ class DeviceCarrier final : public Carrier {
  public:
   DeviceCarrier(Device device, int64_t buffer_bytes)
       : device_(device),
-        buffer_bytes_((buffer_bytes + kAlignment - 1) / kAlignment * kAlignment),
+        buffer_bytes_((buffer_bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment),
         num_buffers_(num_staging_buffers()),
         memory_(device, static_cast<size_t>(num_buffers_ * buffer_bytes_)) {
     for (int i = 0; i < num_buffers_; ++i) streams_.emplace_back(device);

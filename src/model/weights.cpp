@@ -178,11 +178,31 @@ LinearWeight Weights::linear(const std::string& name, const std::vector<Slice>& 
     host.fold_scales();
     made = put(std::move(host));
   }
-  note_kept(concat(to_string(*form), made.packing == Packing::rows
-                                         ? std::string()
-                                         : concat(", packed as ", tessera::name(made.packing))),
-            made);
+  made.inputs = make_inputs(*form, slices, num_rows);
+  std::string as = to_string(*form);
+  if (made.packing != Packing::rows) as += concat(", packed as ", tessera::name(made.packing));
+  if (made.inputs.codes) as += concat(", times ", to_string(made.inputs));
+  note_kept(as, made);
   return made;
+}
+
+// Parts that are joined read the same inputs: with static scales of their own, the largest one
+// holds all of them.
+InputForm Weights::make_inputs(const CodeForm& form, const std::vector<Slice>& slices,
+                               int64_t num_rows) {
+  InputChoice choice = choose_inputs(options_, form, slices, num_rows);
+  if (!choice.is_static) return choice.form;
+  if (is_dry()) {
+    choice.form.static_scale = pool_.make(DType::f32, {1});
+    return choice.form;
+  }
+  Tensor scale(DType::f32, {1});
+  float& largest = *scale.view().as<float>() = 0.0f;
+  for (const Slice& slice : slices) {
+    largest = std::max(largest, source_->read_input_scale(slice.spec));
+  }
+  choice.form.static_scale = keep(std::move(scale));
+  return choice.form;
 }
 
 // Parts that are joined take one order, which GPTQ gives to parts with the same inputs.

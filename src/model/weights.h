@@ -32,6 +32,8 @@ struct LoadOptions {
   DType dtype = DType::bf16;  // of activations, and of weights that are not quantised
   WeightFormat format = WeightFormat::stored;
   int64_t weight_group = kDefaultWeightGroup;  // inputs per scale of WeightFormat::int4
+  ActivationFormat activations =
+      ActivationFormat::automatic;  // of layers with weights of 8-bit codes
   Device device = {};
   int rank = 0;  // which share of the heads, of inter and of the vocabulary to load
   int num_ranks = 1;
@@ -52,6 +54,7 @@ struct LinearWeight {
   int64_t rows_per_scale = 1;
   int64_t group = 0;
   Packing packing = Packing::rows;
+  InputForm inputs = {};  // what it is multiplied by
 
   Weight as_weight() const;
 };
@@ -111,6 +114,7 @@ class Weights {
   LinearWeight make_dry(const CodeForm& form, int64_t num_rows, int64_t num_cols);
   LinearWeight put(HostWeight made);
   LinearWeight pack(const Weight& rows, Packing packing);
+  InputForm make_inputs(const CodeForm& form, const std::vector<Slice>& slices, int64_t num_rows);
   void fill_codes(const Slice& slice, const Placement& place, HostWeight& to);
   void fill_order(const std::vector<Slice>& slices, HostWeight& to) const;
   void fill(const TensorView& matrix, const std::vector<Slice>& slices, int64_t interleave);

@@ -3,6 +3,7 @@
 #include "quant_model/layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/parallel.h"
@@ -75,7 +76,13 @@ LayerTensors::LayerTensors(const model::WeightSource& source,
   for (const model::TensorSpec& spec : specs) {
     if (!spec.name.starts_with(prefix)) continue;
     Tensor values(DType::f32, {spec.num_rows, spec.num_cols});
-    source.read(spec, 0, 0, values);
+    constexpr int64_t kRowsAtOnce = 64;
+    parallel_for((spec.num_rows + kRowsAtOnce - 1) / kRowsAtOnce, kRowsAtOnce * spec.num_cols,
+                 [&](int64_t part) {
+                   const int64_t row = part * kRowsAtOnce;
+                   const int64_t end = std::min(spec.num_rows, row + kRowsAtOnce);
+                   source.read(spec, row, 0, values.view().slice(0, row, end));
+                 });
     if (const int64_t at = model::find_not_finite(values); at >= 0) {
       fail(concat("quantize: tensor '", spec.name, "' has a value that is not finite at [",
                   at / spec.num_cols, ", ", at % spec.num_cols, "]; repair the checkpoint"));
@@ -121,10 +128,15 @@ std::vector<Linear> find_linears(const model::ModelConfig& config) {
   return linears;
 }
 
-LayerRunner::LayerRunner(const model::ModelConfig& config, int64_t num_samples, int64_t length)
+LayerRunner::LayerRunner(const model::ModelConfig& config, int64_t num_samples, int64_t length,
+                         Device device)
     : config_(config),
       num_samples_(num_samples),
       length_(length),
+      device_(device),
+      dtype_(device.is_cpu()              ? DType::f32
+             : config.dtype == DType::f16 ? DType::f16
+                                          : DType::bf16),
       linears_(find_linears(config)),
       limits_{.tokens = length,
               .batch = 1,
@@ -132,12 +144,12 @@ LayerRunner::LayerRunner(const model::ModelConfig& config, int64_t num_samples, 
               .logits = 1,
               .max_positions = length} {
   if (num_samples == 0) return;
-  streams_ = Tensor(DType::f32, {num_samples * length, config.hidden});
+  streams_ = Tensor(dtype_, {num_samples * length, config.hidden}, device);
   kv_ = std::make_unique<model::KvMemory>(
       one_layer(config, 0), config.num_kv_heads,
-      model::KvOptions{.num_pages = limits_.max_pages, .page_size = kPageSize, .dtype = DType::f32},
-      cpu_device());
-  buffers_ = std::make_unique<model::BatchBuffers>(limits_, cpu_device());
+      model::KvOptions{.num_pages = limits_.max_pages, .page_size = kPageSize, .dtype = dtype_},
+      device);
+  buffers_ = std::make_unique<model::BatchBuffers>(limits_, device);
 }
 
 TensorView LayerRunner::stream(int64_t sample) const {
@@ -146,7 +158,7 @@ TensorView LayerRunner::stream(int64_t sample) const {
 
 std::unique_ptr<model::Model> LayerRunner::make(const LayerTensors& tensors, int64_t layer) const {
   const model::ModelConfig one = one_layer(config_, layer);
-  const model::LoadOptions options{.dtype = DType::f32};
+  const model::LoadOptions options{.dtype = dtype_, .device = device_};
   const auto dry = model::make_dry_model(one, options);
   const LayerSource source(tensors);
   return model::make_model(one, model::Weights(options, source, dry->weights()));
@@ -170,22 +182,51 @@ void LayerRunner::run(model::Model& model, const TensorView& stream, ProductInpu
 
 std::map<std::string, InputStats> LayerRunner::collect(const LayerTensors& tensors, int64_t layer,
                                                        const std::vector<std::string>& names,
-                                                       bool has_products) {
+                                                       InputSums sums) {
   const auto model = make(tensors, layer);
   model->prepare(limits_, communicator_);
   std::map<std::string, InputStats> stats;
   Collector collector;
   for (const std::string& name : names) {
     const TensorView& weight = model->weights().find(concat(kFirst, name, ".weight")).values;
-    const auto [at, is_new] = stats.try_emplace(name, weight.size(1), has_products);
+    const auto [at, is_new] =
+        stats.try_emplace(name, weight.size(1), sums, device_, num_samples_ * length_);
     collector.watch(weight.data, at->second);
   }
-  const Tensor scratch(DType::f32, {length_, config_.hidden});
+  const Tensor scratch(dtype_, {length_, config_.hidden}, device_);
   for (int64_t sample = 0; sample < num_samples_; ++sample) {
     copy({.x = stream(sample), .out = scratch});
     run(*model, scratch, &collector);
   }
+  for (auto& [name, one] : stats) one.finish();
   return stats;
+}
+
+KvRange LayerRunner::measure_kv(const LayerTensors& tensors, int64_t layer) {
+  const auto model = make(tensors, layer);
+  model->prepare(limits_, communicator_);
+  const Tensor scratch(dtype_, {length_, config_.hidden}, device_);
+  KvRange range;
+  // Pages are filled in order, and beyond the sequence they are zeros.
+  const auto largest = [](const TensorView& pages, float before) {
+    const int64_t count = pages.num_elements();
+    const Tensor floats(DType::f32, {count});
+    const Tensor plain(pages.dtype, {pages.size(0), pages.size(1), pages.size(2), pages.size(3)},
+                       pages.device);
+    copy({.x = pages, .out = plain});
+    const Tensor host = plain.to(cpu_device());
+    convert(TensorView::contiguous(host.view().data, pages.dtype, {count}), floats);
+    const auto* values = floats.view().as<float>();
+    float most = before;
+    for (int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(values[i]));
+    return most;
+  };
+  for (int64_t sample = 0; sample < num_samples_; ++sample) {
+    copy({.x = stream(sample), .out = scratch});
+    run(*model, scratch, nullptr);
+    range = {largest(kv_->k_pages(0), range.k), largest(kv_->v_pages(0), range.v)};
+  }
+  return range;
 }
 
 void LayerRunner::advance(const LayerTensors& tensors, int64_t layer) {

@@ -26,6 +26,7 @@ struct Linear {
 class LayerTensors {
  public:
   // `prefix` is that of the layer's names: "model.layers.3.". Refuses values that are not finite.
+  // Rows are read by all threads.
   LayerTensors(const model::WeightSource& source, const std::vector<model::TensorSpec>& specs,
                const std::string& prefix);
 
@@ -38,19 +39,28 @@ class LayerTensors {
   std::map<std::string, Tensor> tensors_;
 };
 
-// Runs one layer over the residual streams of all samples.
+// The largest absolute values of a layer's keys, as they are cached, and of its values.
+struct KvRange {
+  float k = 0, v = 0;
+};
+
+// Runs one layer over the residual streams of all samples: in float on the CPU, in the model's
+// 16-bit type on a GPU.
 class LayerRunner {
  public:
-  LayerRunner(const model::ModelConfig& config, int64_t num_samples, int64_t length);
+  LayerRunner(const model::ModelConfig& config, int64_t num_samples, int64_t length,
+              Device device = {});
 
   const std::vector<Linear>& linears() const { return linears_; }
   int64_t num_samples() const { return num_samples_; }
-  TensorView stream(int64_t sample) const;  // f32 [length, hidden]
+  TensorView stream(int64_t sample) const;  // [length, hidden], on the device
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
 
   // Statistics of the inputs of some linears, by name; the streams stay as they are.
   std::map<std::string, InputStats> collect(const LayerTensors& tensors, int64_t layer,
-                                            const std::vector<std::string>& names,
-                                            bool has_products);
+                                            const std::vector<std::string>& names, InputSums sums);
+  KvRange measure_kv(const LayerTensors& tensors, int64_t layer);
   // The streams behind the layer take the place of those in front of it.
   void advance(const LayerTensors& tensors, int64_t layer);
 
@@ -61,8 +71,10 @@ class LayerRunner {
   model::ModelConfig config_;
   int64_t num_samples_ = 0;
   int64_t length_ = 0;
+  Device device_;
+  DType dtype_;
   std::vector<Linear> linears_;
-  Tensor streams_;  // f32 [num_samples * length, hidden]
+  Tensor streams_;  // [num_samples * length, hidden]
   dist::LocalCommunicator communicator_;
   std::unique_ptr<model::KvMemory> kv_;
   std::unique_ptr<model::BatchBuffers> buffers_;

@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
-#include <mutex>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <memory>
 #include <numeric>
-#include <set>
+#include <optional>
 
 #include "core/parallel.h"
-#include "core/read_file.h"
 #include "core/text.h"
+#include "model/formats/kv_scales.h"
+#include "model/formats/stored_format.h"
 #include "model/model.h"
-#include "quant_model/output_config.h"
-#include "quant_model/stored_weight.h"
+#include "quant_model/layer.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/quantize.h"
@@ -21,84 +21,64 @@
 namespace tessera::quant {
 namespace {
 
-constexpr int64_t kPageSize = 16;
+constexpr int64_t kEvaluationPageSize = 16;
 
-// Values of a folder that quantize_model wrote: codes are dequantised, the rest is read as it is.
-class DecodedSource final : public model::WeightSource {
- public:
-  DecodedSource(const model::Checkpoint& checkpoint, const StoredForm& form)
-      : checkpoint_(checkpoint), form_(form) {}
-
-  DType dtype_of(const model::TensorSpec&) const override { return DType::f32; }
-  DType native_dtype(const model::TensorSpec&, DType) const override { return DType::f32; }
-  void read(const model::TensorSpec& spec, int64_t row, int64_t col,
-            const TensorView& to) const override {
-    expects(to.dtype == DType::f32, "DecodedSource: values are read as f32");
-    const std::lock_guard lock(mutex_);
-    if (name_ != spec.name) {
-      values_ = decode(spec);
-      name_ = spec.name;
-    }
-    for (int64_t i = 0; i < to.size(0); ++i) {
-      std::copy_n(values_.view().as<float>() + (row + i) * spec.num_cols + col, to.size(1),
-                  to.as<float>() + i * to.size(1));
-    }
-  }
-
- private:
-  Tensor decode(const model::TensorSpec& spec) const {
-    const model::StoredTensor* stored = checkpoint_.find(spec.name);
-    if (stored == nullptr || (stored->dtype && !is_float16_or_32(*stored->dtype))) {
-      return read_stored(checkpoint_, spec.name.substr(0, spec.name.rfind('.')), form_);
-    }
-    const int64_t count = spec.num_rows * spec.num_cols;
-    if (stored->num_bytes != storage_bytes(model::loadable_dtype(*stored), count)) {
-      fail(concat("checkpoint: tensor '", spec.name, "' has another size than config.json says"));
-    }
-    std::vector<std::byte> bytes(static_cast<size_t>(stored->num_bytes));
-    stored->file->read(stored->begin, bytes);
-    Tensor values(DType::f32, {spec.num_rows, spec.num_cols});
-    convert(TensorView::contiguous(bytes.data(), *stored->dtype, {count}),
-            TensorView::contiguous(values.view().data, DType::f32, {count}));
-    return values;
-  }
-
-  const model::Checkpoint& checkpoint_;
-  StoredForm form_;
-  mutable std::mutex mutex_;  // of what follows: the tensor that is being read
-  mutable std::string name_;
-  mutable Tensor values_;
-};
-
-// Rounds the inputs of some weights to codes with a scale for each token, or for 128 inputs of it.
+// Rounds the inputs of some weights to codes, with a scale for each token, for 128 inputs of it, or
+// one that is given.
 class CodedInputs final : public ProductInputs {
  public:
-  explicit CodedInputs(const QuantFormat& format) : format_(format) {}
-  void watch(const void* weight) { weights_.insert(weight); }
+  CodedInputs(DType codes, bool has_groups) : codes_(codes), has_groups_(has_groups) {}
+  void watch(const void* weight, std::optional<float> scale) { scales_[weight] = scale; }
   TensorView see(const TensorView& a, const TensorView& b) override {
-    if (!weights_.contains(b.data)) return a;
+    const auto found = scales_.find(b.data);
+    if (found == scales_.end()) return a;
     const int64_t rows = a.size(0), k = a.size(1);
-    const bool has_groups = format_.codes == CodeFormat::fp8_block && k % kBlockSide == 0;
-    const Tensor codes(format_.code_dtype(), {rows, k});
-    const Tensor scale(DType::f32, {rows, has_groups ? k / kBlockSide : 1});
-    quantize({.x = a, .out = codes, .scale = scale.view()});
+    const bool has_groups = has_groups_ && k % kBlockSide == 0;
+    const Tensor codes(codes_, {rows, k});
+    QuantizeArgs args{.x = a, .out = codes, .scale = {}};
+    Tensor scale;
+    if (found->second) {
+      scale = Tensor(DType::f32, {1});
+      *scale.view().as<float>() = *found->second;
+      args.mode = ScaleMode::fixed;
+    } else {
+      scale = Tensor(DType::f32, {rows, has_groups ? k / kBlockSide : 1});
+    }
+    args.scale = scale;
+    quantize(args);
     rounded_ = Tensor(a.dtype, {rows, k});
     tessera::dequantize({.x = codes, .scale = scale.view(), .out = rounded_});
     return rounded_;
   }
 
  private:
-  QuantFormat format_;
-  std::set<const void*> weights_;
+  DType codes_;
+  bool has_groups_;
+  std::map<const void*, std::optional<float>> scales_;
   Tensor rounded_;  // of the last call
 };
 
-// config.json without what load_model does not need here: weights are dequantised.
-model::ModelConfig plain_config(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "config.json";
-  auto json = nlohmann::ordered_json::parse(read_file(path, 1 << 20));
-  json.erase("quantization_config");
-  return model::parse_config(json.dump(), shown_path(path.native()));
+// What rounds the inputs of a model whose config asks for it; null: nothing.
+std::unique_ptr<CodedInputs> coded_inputs(const model::Model& model,
+                                          const model::Checkpoint& checkpoint) {
+  const auto& formats = model.config().formats;
+  if (formats == nullptr) return nullptr;
+  std::unique_ptr<CodedInputs> coded;
+  for (int64_t layer = 0; layer < model.config().num_layers; ++layer) {
+    const std::string prefix = concat("model.layers.", layer, ".");
+    for (const Linear& linear : find_linears(model.config())) {
+      const std::string first = prefix + linear.tensors.front();
+      const std::string module = first.substr(0, first.rfind('.'));
+      const model::StoredFormat& format = formats->of(module);
+      if (!format.takes_codes) continue;
+      if (coded == nullptr) {
+        coded = std::make_unique<CodedInputs>(format.codes, format.rows_per_scale > 1);
+      }
+      coded->watch(model.weights().find(concat(prefix, linear.name, ".weight")).values.data,
+                   model::read_number(checkpoint, module + ".input_scale"));
+    }
+  }
+  return coded;
 }
 
 double log_probability(const float* logits, int64_t vocab, int32_t token) {
@@ -114,38 +94,29 @@ double log_probability(const float* logits, int64_t vocab, int32_t token) {
 Likelihood measure_likelihood(const std::filesystem::path& folder,
                               const std::vector<std::vector<int32_t>>& windows,
                               const std::function<void(int64_t, double)>& on_window) {
-  const model::ModelConfig config = plain_config(folder);
+  const model::ModelConfig config = model::load_config(folder);
   size_t longest = 0;
   for (const auto& window : windows) longest = std::max(longest, window.size());
   if (longest < 2) fail("measure_likelihood: no window has two tokens");
   const model::Checkpoint checkpoint = model::Checkpoint::open(folder);
-  const model::StoredTensor* embedding = checkpoint.find("model.embed_tokens.weight");
-  if (embedding == nullptr) fail("checkpoint: tensor 'model.embed_tokens.weight' is missing");
-  const FolderForm form = read_form(folder, model::loadable_dtype(*embedding));
-  const model::LoadOptions load{.dtype = DType::f32};
-  const auto dry = model::make_dry_model(config, load);
-  const DecodedSource source(checkpoint, form.form);
-  const auto model = model::make_model(config, model::Weights(load, source, dry->weights()));
-  CodedInputs coded(form.form.format);
-  if (form.quantizes_inputs) {
-    for (const auto& [name, weight] : model->weights().by_name()) {
-      if (name.starts_with("model.layers.")) coded.watch(weight.values.data);
-    }
-  }
+  const auto model = model::load_model(checkpoint, config,
+                                       {.dtype = DType::f32, .format = model::WeightFormat::plain});
+  const std::unique_ptr<CodedInputs> coded = coded_inputs(*model, checkpoint);
   const auto tokens = static_cast<int64_t>(longest);
-  const model::BatchLimits limits{.tokens = tokens,
-                                  .batch = 1,
-                                  .max_pages = (tokens + kPageSize - 1) / kPageSize,
-                                  .logits = tokens,
-                                  .max_positions = tokens};
+  const model::BatchLimits limits{
+      .tokens = tokens,
+      .batch = 1,
+      .max_pages = (tokens + kEvaluationPageSize - 1) / kEvaluationPageSize,
+      .logits = tokens,
+      .max_positions = tokens};
   dist::LocalCommunicator communicator;
   model->prepare(limits, communicator);
-  model::KvMemory kv(config, config.num_kv_heads,
-                     {.num_pages = limits.max_pages, .page_size = kPageSize, .dtype = DType::f32},
-                     cpu_device());
+  model::KvMemory kv(
+      config, config.num_kv_heads,
+      {.num_pages = limits.max_pages, .page_size = kEvaluationPageSize, .dtype = DType::f32},
+      cpu_device());
   model::BatchBuffers buffers(limits, cpu_device());
-  const Context ctx{.batch_invariant = true,
-                    .product_inputs = form.quantizes_inputs ? &coded : nullptr};
+  const Context ctx{.batch_invariant = true, .product_inputs = coded.get()};
   Likelihood result;
   double sum = 0;
   for (const std::vector<int32_t>& window : windows) {

@@ -4,15 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/read_file.h"
-#include "core/text.h"
-#include "tessera/core/error.h"
-
 namespace tessera::quant {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kMaxConfigBytes = 1 << 20;
 constexpr const char* kKey = "quantization_config";
 
 Json weights_of(const ModelQuantOptions& options, const QuantFormat& format) {
@@ -39,18 +34,29 @@ Json weights_of(const ModelQuantOptions& options, const QuantFormat& format) {
   return weights;
 }
 
-Json inputs_of(const QuantFormat& format) {
+Json inputs_of(const QuantFormat& format, bool is_static) {
   const bool is_block = format.codes == CodeFormat::fp8_block;
   return {{"num_bits", 8},
           {"type", format.code_dtype() == DType::e4m3 ? "float" : "int"},
           {"symmetric", true},
-          {"strategy", is_block ? "group" : "token"},
+          {"strategy", is_static  ? "tensor"
+                       : is_block ? "group"
+                                  : "token"},
           {"group_size", is_block ? Json(kBlockSide) : Json(nullptr)},
           {"block_structure", nullptr},
-          {"dynamic", true},
+          {"dynamic", !is_static},
           {"actorder", nullptr},
-          {"observer", nullptr},
+          {"observer", is_static ? Json("minmax") : Json(nullptr)},
           {"observer_kwargs", Json::object()}};
+}
+
+// Keys and values as e4m3 with one scale for each layer's keys, and one for its values.
+Json kv_scheme() {
+  return {{"num_bits", 8},         {"type", "float"},
+          {"symmetric", true},     {"strategy", "tensor"},
+          {"group_size", nullptr}, {"block_structure", nullptr},
+          {"dynamic", false},      {"actorder", nullptr},
+          {"observer", "minmax"},  {"observer_kwargs", Json::object()}};
 }
 
 std::string_view compression(const StoredForm& form) {
@@ -61,7 +67,8 @@ std::string_view compression(const StoredForm& form) {
 
 Json compressed_tensors(const ModelQuantOptions& options, const StoredForm& form,
                         const std::vector<std::string>& ignored) {
-  const Json inputs = options.quantizes_inputs ? inputs_of(form.format) : Json(nullptr);
+  const Json inputs =
+      options.quantizes_inputs ? inputs_of(form.format, options.has_static_inputs) : Json(nullptr);
   return {{"quant_method", "compressed-tensors"},
           {"format", compression(form)},
           {"quantization_status", "compressed"},
@@ -73,7 +80,7 @@ Json compressed_tensors(const ModelQuantOptions& options, const StoredForm& form
               {"output_activations", nullptr},
               {"format", compression(form)}}}}},
           {"ignore", ignored},
-          {"kv_cache_scheme", nullptr},
+          {"kv_cache_scheme", options.calibrates_kv ? kv_scheme() : Json(nullptr)},
           {"global_compression_ratio", nullptr}};
 }
 
@@ -105,44 +112,6 @@ std::string quantized_config(const std::string& original, const ModelQuantOption
   config[kKey] = form.files == FileFormat::gptq ? gptq(options, form)
                                                 : compressed_tensors(options, form, ignored);
   return config.dump(2) + "\n";
-}
-
-FolderForm read_form(const std::filesystem::path& folder, DType dtype) {
-  const std::filesystem::path path = folder / "config.json";
-  const Json config = Json::parse(read_file(path, kMaxConfigBytes));
-  FolderForm found;
-  if (!config.contains(kKey)) return found;
-  const Json& quantization = config.at(kKey);
-  found.is_quantized = true;
-  QuantFormat& format = found.form.format;
-  try {
-    if (quantization.at("quant_method") == "gptq") {
-      found.form.files = FileFormat::gptq;
-      format.codes = quantization.at("bits") == 4 ? CodeFormat::int4 : CodeFormat::int8;
-      format.is_symmetric = quantization.at("sym").get<bool>();
-      format.group = std::max<int64_t>(0, quantization.at("group_size").get<int64_t>());
-      format.scale_dtype = DType::f16;
-      return found;
-    }
-    const Json& group = quantization.at("config_groups").at("group_0");
-    const Json& weights = group.at("weights");
-    format.scale_dtype = dtype;
-    format.is_symmetric = weights.at("symmetric").get<bool>();
-    format.group = weights.at("group_size").is_null() ? 0 : weights.at("group_size").get<int64_t>();
-    const bool is_float = weights.at("type") == "float";
-    if (is_float) {
-      format.codes = weights.at("strategy") == "block" ? CodeFormat::fp8_block : CodeFormat::fp8;
-    } else {
-      format.codes = weights.at("num_bits") == 4 ? CodeFormat::int4 : CodeFormat::int8;
-    }
-    found.form.packs_int8 = quantization.at("format") == "pack-quantized";
-    found.quantizes_inputs = !group.at("input_activations").is_null();
-  } catch (const nlohmann::json::exception&) {
-    fail(concat(shown_path(path.native()),
-                ": quantization_config is not one that quantize_model "
-                "writes"));
-  }
-  return found;
 }
 
 }  // namespace tessera::quant

@@ -4,73 +4,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <map>
 #include <set>
 
+#include "core/read_file.h"
 #include "core/text.h"
 #include "model/model.h"
+#include "quant_model/check_options.h"
 #include "quant_model/fold.h"
 #include "quant_model/layer.h"
 #include "quant_model/output_config.h"
 #include "quant_model/run_state.h"
 #include "quant_model/stored_weight.h"
+#include "quant_model/weight_error.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/copy.h"
 
 namespace tessera::quant {
 namespace {
 
 namespace fs = std::filesystem;
 
-double norm_of(const TensorView& w) {
-  double sum = 0;
-  for (int64_t i = 0; i < w.num_elements(); ++i) {
-    sum += double{w.as<float>()[i]} * w.as<float>()[i];
-  }
-  return std::sqrt(sum);
-}
-
-double distance(const TensorView& a, const TensorView& b) {
-  double sum = 0;
-  for (int64_t i = 0; i < a.num_elements(); ++i) {
-    const double d = double{a.as<float>()[i]} - b.as<float>()[i];
-    sum += d * d;
-  }
-  return std::sqrt(sum);
-}
-
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
-
-void check_options(const ModelQuantOptions& options) {
-  const CodeFormat codes = options.format.codes;
-  const bool is_integer = codes == CodeFormat::int4 || codes == CodeFormat::int8;
-  const auto refuse = [&](std::string_view why) {
-    fail(concat("quantize: method ", name(options.method), " with ", name(codes), " weights in ",
-                name(options.files), " files: ", why));
-  };
-  if (options.method == Method::gptq && !is_integer) refuse("gptq makes int4 and int8; use rtn");
-  if (options.method == Method::awq && codes != CodeFormat::int4) refuse("awq makes int4");
-  if (options.method == Method::smoothquant && codes != CodeFormat::int8 &&
-      codes != CodeFormat::fp8) {
-    refuse("smoothquant makes int8 and fp8");
-  }
-  if (options.quantizes_inputs && codes == CodeFormat::int4) {
-    refuse("inputs of 8 bits go with weights of 8 bits");
-  }
-  if (options.files == FileFormat::gptq && !is_integer) refuse("these files hold int4 and int8");
-  if (options.files != FileFormat::compressed_tensors && options.quantizes_inputs) {
-    refuse("these files say nothing about inputs; use compressed-tensors");
-  }
-  if (options.method != Method::rtn && options.samples.empty()) {
-    refuse("it needs calibration samples, and there are none");
-  }
-  for (const std::vector<int32_t>& sample : options.samples) {
-    if (sample.empty() || sample.size() != options.samples.front().size()) {
-      fail(concat("quantize: samples of ", sample.size(), " and ", options.samples.front().size(),
-                  " tokens; they must all have the same length, at least 1"));
-    }
-  }
-}
 
 // A run over a model's layers.
 class Run {
@@ -84,8 +41,11 @@ class Run {
         dry_(model::make_dry_model(config_, {.dtype = DType::f32})),
         source_(model::make_stored_source(checkpoint_, config_, dry_->weights().specs())),
         runner_(config_, is_calibrated() ? std::ssize(options.samples) : 0,
-                is_calibrated() ? std::ssize(options.samples.front()) : 0),
+                is_calibrated() ? std::ssize(options.samples.front()) : 0, options.device),
         state_(to, fingerprint(options, checkpoint_), config_.num_layers) {
+    for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+      was_there_.push_back(state_.has_layer(layer));
+    }
     form_ = {.files = options.files, .format = options.format};
     form_.format.scale_dtype = options.files == FileFormat::gptq ? DType::f16 : checkpoint_dtype();
     form_.packs_int8 = !options.quantizes_inputs;
@@ -99,10 +59,13 @@ class Run {
     start_streams();
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
       layer_ = layer;
-      report("reading");
-      LayerTensors tensors(*source_, dry_->weights().specs(), prefix());
-      if (state_.has_layer(layer)) {
+      if (was_there_[static_cast<size_t>(layer)]) {
         ++num_resumed_;
+        if (!is_calibrated()) continue;
+      }
+      report("reading");
+      LayerTensors tensors = take_layer();
+      if (was_there_[static_cast<size_t>(layer)]) {
         restore(tensors);
       } else {
         quantize_layer(tensors);
@@ -110,14 +73,31 @@ class Run {
       report("forward");
       if (is_calibrated() && layer + 1 < config_.num_layers) runner_.advance(tensors, layer);
     }
+    wait_for_writing();
     layer_ = config_.num_layers;
     report("writing");
     return finish();
   }
 
  private:
-  bool is_calibrated() const { return options_.method != Method::rtn; }
+  bool is_calibrated() const { return needs_samples(options_); }
   std::string prefix() const { return concat("model.layers.", layer_, "."); }
+  LayerTensors read_layer(int64_t layer) const {
+    return LayerTensors(*source_, dry_->weights().specs(), concat("model.layers.", layer, "."));
+  }
+  // The tensors of the layer. Without calibration the files are what takes time, so the next layer
+  // is read and the last one written meanwhile.
+  LayerTensors take_layer() {
+    LayerTensors tensors = ahead_.valid() ? ahead_.get() : read_layer(layer_);
+    const int64_t next = layer_ + 1;
+    if (!is_calibrated() && next < config_.num_layers && !was_there_[static_cast<size_t>(next)]) {
+      ahead_ = std::async(std::launch::async, [this, next] { return read_layer(next); });
+    }
+    return tensors;
+  }
+  void wait_for_writing() {
+    if (writing_.valid()) writing_.get();
+  }
   // The type of the embeddings, which is that of the checkpoint.
   DType checkpoint_dtype() const {
     const model::StoredTensor* stored = checkpoint_.find("model.embed_tokens.weight");
@@ -165,17 +145,20 @@ class Run {
     const auto spec = std::ranges::find(specs, std::string("model.embed_tokens.weight"),
                                         &model::TensorSpec::name);
     for (int64_t sample = 0; sample < runner_.num_samples(); ++sample) {
-      const TensorView stream = runner_.stream(sample);
+      const Tensor rows(DType::f32, {length, config_.hidden});
       for (int64_t i = 0; i < length; ++i) {
         const int32_t token = options_.samples[static_cast<size_t>(sample)][static_cast<size_t>(i)];
         if (token < 0 || token >= config_.vocab) {
           fail(concat("quantize: sample ", sample, " has token ", token, "; the model has ",
                       config_.vocab));
         }
-        source_->read(*spec, token, 0, stream.slice(0, i, i + 1));
+        source_->read(*spec, token, 0, rows.view().slice(0, i, i + 1));
       }
-      auto* values = stream.as<float>();
-      for (int64_t i = 0; i < stream.num_elements(); ++i) values[i] *= config_.embedding_scale;
+      auto* values = rows.view().as<float>();
+      for (int64_t i = 0; i < length * config_.hidden; ++i) values[i] *= config_.embedding_scale;
+      const Tensor typed(runner_.dtype(), {length, config_.hidden});
+      copy({.x = rows, .out = typed});
+      copy({.x = typed.to(runner_.device()), .out = runner_.stream(sample)});
     }
   }
 
@@ -203,7 +186,7 @@ class Run {
       const QuantizedWeight made = quantize_tensor(tensor, w, stats, gptq.get());
       Tensor values = dequantize(made);
       const std::string module = prefix() + module_of(tensor);
-      LinearReport one{.name = module, .weight_error = distance(w, values) / norm_of(w)};
+      LinearReport one{.name = module, .weight_error = relative_distance(w, values)};
       if (stats != nullptr && stats->has_products()) {
         const Tensor nothing = Tensor::zeros(DType::f32, {w.size(0), w.size(1)});
         one.output_error =
@@ -211,6 +194,11 @@ class Run {
       }
       done_.push_back(one);
       for (FileTensor& stored : to_stored(module, made, form_)) files_.push_back(std::move(stored));
+      if (options_.has_static_inputs) {
+        const float largest = std::ranges::max(stats->max_abs());
+        const float scale = largest / quant_max(form_.format.code_dtype());
+        files_.push_back(scale_tensor(module + ".input_scale", scale > 0 ? scale : 1.0f));
+      }
       replaced_.insert(tensor);
       tensors.put(tensor, std::move(values));
     }
@@ -255,14 +243,18 @@ class Run {
         const auto linear = std::ranges::find(runner_.linears(), name, &Linear::name);
         if (linear == runner_.linears().end() || quantized_tensors(*linear).empty()) continue;
         report(name);
-        const auto stats = runner_.collect(tensors, layer_, {std::string(name)}, true);
+        const auto stats =
+            runner_.collect(tensors, layer_, {std::string(name)},
+                            options_.has_static_inputs ? InputSums::all : InputSums::products);
         quantize_linear(*linear, &stats.begin()->second, tensors);
       }
-    } else if (is_calibrated()) {
+    } else if (options_.method != Method::rtn || options_.has_static_inputs) {
       report("calibration");
       std::vector<std::string> names;
       for (const Linear& linear : runner_.linears()) names.push_back(linear.name);
-      auto stats = runner_.collect(tensors, layer_, names, true);
+      auto stats =
+          runner_.collect(tensors, layer_, names,
+                          options_.method == Method::rtn ? InputSums::columns : InputSums::all);
       fold_all(stats, tensors);
       for (const Linear& linear : runner_.linears()) {
         quantize_linear(linear, &stats.at(linear.name), tensors);
@@ -271,8 +263,19 @@ class Run {
       for (const Linear& linear : runner_.linears()) quantize_linear(linear, nullptr, tensors);
     }
     add_rest(tensors);
-    const int64_t bytes = write_tensors(state_.shard(layer_), files_);
-    state_.add_layer(layer_, done_, files_, bytes);
+    if (options_.calibrates_kv) {
+      report("keys and values");
+      const KvRange range = runner_.measure_kv(tensors, layer_);
+      const float most = quant_max(DType::e4m3);
+      files_.push_back(scale_tensor(prefix() + "self_attn.k_scale", range.k / most));
+      files_.push_back(scale_tensor(prefix() + "self_attn.v_scale", range.v / most));
+    }
+    wait_for_writing();
+    auto write = [this, layer = layer_, files = std::move(files_), done = std::move(done_)] {
+      state_.add_layer(layer, done, files, write_tensors(state_.shard(layer), files));
+    };
+    if (is_calibrated()) return write();
+    writing_ = std::async(std::launch::async, std::move(write));
   }
 
   FileTensor raw(const model::StoredTensor& stored) const {
@@ -300,24 +303,29 @@ class Run {
   void restore(LayerTensors& tensors) const {
     if (!is_calibrated()) return;
     const model::Checkpoint shard = model::Checkpoint::open_file(state_.shard(layer_));
-    for (const auto& [name, values] : tensors.all()) {
-      const std::string tensor = prefix() + name;
-      const bool is_linear = std::ranges::any_of(runner_.linears(), [&](const Linear& linear) {
-        return std::ranges::find(linear.tensors, name) != linear.tensors.end();
-      });
-      if (is_linear && !keeps(tensor)) {
-        tensors.put(name, read_stored(shard, module_of(tensor), form_));
-        continue;
-      }
-      const model::StoredTensor& stored = *shard.find(tensor);
-      std::vector<std::byte> bytes(static_cast<size_t>(stored.num_bytes));
-      stored.file->read(stored.begin, bytes);
-      Tensor floats(DType::f32, {values.view().size(0), values.view().size(1)});
-      const int64_t count = values.view().num_elements();
-      convert(TensorView::contiguous(bytes.data(), *stored.dtype, {count}),
-              TensorView::contiguous(floats.view().data, DType::f32, {count}));
-      tensors.put(name, std::move(floats));
+    const model::ModelConfig written = model::parse_config(
+        quantized_config(read_file(from_ / "config.json", 1 << 20), options_, form_, ignored()),
+        "config.json");
+    std::vector<model::TensorSpec> specs;
+    for (const model::TensorSpec& spec : dry_->weights().specs()) {
+      if (spec.name.starts_with(prefix())) specs.push_back(spec);
     }
+    const auto source = model::make_stored_source(shard, written, specs);
+    tensors = LayerTensors(*source, specs, prefix());
+  }
+
+  // Modules that stay as they were.
+  std::vector<std::string> ignored() const {
+    std::vector<std::string> modules = {"lm_head"};
+    for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
+      for (const Linear& linear : runner_.linears()) {
+        for (const std::string& tensor : linear.tensors) {
+          const std::string name = concat("model.layers.", layer, ".", tensor);
+          if (keeps(name)) modules.push_back(module_of(name));
+        }
+      }
+    }
+    return modules;
   }
 
   ModelQuantReport finish() {
@@ -327,15 +335,7 @@ class Run {
     }
     const int64_t bytes = write_tensors(state_.shard(config_.num_layers), rest);
     state_.add_layer(config_.num_layers, {}, rest, bytes);
-    std::vector<std::string> ignored = {"lm_head"};
-    for (layer_ = 0; layer_ < config_.num_layers; ++layer_) {
-      for (const Linear& linear : runner_.linears()) {
-        for (const std::string& tensor : linear.tensors) {
-          if (keeps(prefix() + tensor)) ignored.push_back(prefix() + module_of(tensor));
-        }
-      }
-    }
-    ModelQuantReport report = state_.finish(from_, options_, form_, ignored);
+    ModelQuantReport report = state_.finish(from_, options_, form_, ignored());
     for (const auto& [name, stored] : checkpoint_.tensors()) {
       report.bytes_before += stored.num_bytes;
     }
@@ -353,8 +353,11 @@ class Run {
   RunState state_;
   StoredForm form_;
   std::vector<Fold> folds_;
+  std::vector<bool> was_there_;  // by layer: finished by a run before this one
   int64_t layer_ = 0;
   int64_t num_resumed_ = 0;
+  std::future<LayerTensors> ahead_;  // the next layer
+  std::future<void> writing_;        // the last one
   // Of the current layer:
   std::vector<FileTensor> files_;
   std::vector<LinearReport> done_;

@@ -38,7 +38,8 @@ std::string fingerprint(const ModelQuantOptions& options, const model::Checkpoin
              options.format.is_symmetric, " ", name(options.files), " ", options.gptq.damping, " ",
              options.gptq.block, " ", static_cast<int>(options.gptq.order), " ",
              options.gptq.search_clip, " ", options.search_clip, " ", options.alpha, " ",
-             options.quantizes_inputs));
+             options.quantizes_inputs, options.has_static_inputs, options.calibrates_kv, " ",
+             options.device.is_cpu() ? "cpu" : "gpu"));
   for (const std::string& part : options.keep) add(part);
   for (const auto& [tensor, stored] : checkpoint.tensors()) {
     add(concat(tensor, " ", stored.type, " ", stored.num_bytes));
@@ -145,7 +146,7 @@ ModelQuantReport RunState::finish(const fs::path& from, const ModelQuantOptions&
     const fs::path name = entry.path().filename();
     if (!entry.is_regular_file() || is_weight_file(name) || name == "config.json" ||
         name == "model.safetensors.index.json" || name == "oracle.json" ||
-        entry.file_size() > static_cast<uintmax_t>(kMaxCopiedBytes)) {
+        name == "calibration.txt" || entry.file_size() > static_cast<uintmax_t>(kMaxCopiedBytes)) {
       continue;
     }
     write_text(folder_ / name, read_file(entry.path(), kMaxCopiedBytes));

@@ -1,4 +1,4 @@
-// Codes, scales and zero points to the tensors of a file, and back.
+// Codes, scales and zero points to the tensors of a file.
 // SPDX-License-Identifier: MIT
 //
 // For a weight [n, k] with groups of g and b bits, 32 / b codes in a word, the first in its lowest
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/parallel.h"
 #include "core/text.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
@@ -21,10 +22,10 @@
 namespace tessera::quant {
 namespace {
 
-using Matrix = std::vector<int32_t>;  // codes from 0, row by row
+using Matrix = std::vector<uint8_t>;  // codes from 0, row by row
 
 int bits_of(const QuantFormat& format) { return format.codes == CodeFormat::int4 ? 4 : 8; }
-int32_t middle_of(const QuantFormat& format) { return 1 << (bits_of(format) - 1); }
+int middle_of(const QuantFormat& format) { return 1 << (bits_of(format) - 1); }
 
 FileTensor raw_tensor(std::string name, std::string_view type, std::vector<int64_t> shape,
                       const void* data, size_t num_bytes) {
@@ -42,36 +43,23 @@ FileTensor words_tensor(std::string name, std::vector<int64_t> shape,
 std::vector<uint32_t> pack_rows(const Matrix& codes, int64_t rows, int64_t cols, int bits) {
   const int64_t per_word = 32 / bits, width = (cols + per_word - 1) / per_word;
   std::vector<uint32_t> words(static_cast<size_t>(rows * width));
-  for (int64_t row = 0; row < rows; ++row) {
+  parallel_for(rows, cols, [&](int64_t row) {
     for (int64_t col = 0; col < cols; ++col) {
       const auto code = static_cast<uint32_t>(codes[static_cast<size_t>(row * cols + col)]);
       words[static_cast<size_t>(row * width + col / per_word)] |= code << bits * (col % per_word);
     }
-  }
+  });
   return words;
-}
-
-Matrix unpack_rows(const std::vector<uint32_t>& words, int64_t rows, int64_t cols, int bits) {
-  const int64_t per_word = 32 / bits, width = (cols + per_word - 1) / per_word;
-  Matrix codes(static_cast<size_t>(rows * cols));
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t col = 0; col < cols; ++col) {
-      const uint32_t word = words[static_cast<size_t>(row * width + col / per_word)];
-      codes[static_cast<size_t>(row * cols + col)] =
-          static_cast<int32_t>(word >> bits * (col % per_word) & ((1u << bits) - 1));
-    }
-  }
-  return codes;
 }
 
 template <class T>
 std::vector<T> transposed(const std::vector<T>& matrix, int64_t rows, int64_t cols) {
   std::vector<T> out(matrix.size());
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t col = 0; col < cols; ++col) {
+  parallel_for(cols, rows, [&](int64_t col) {
+    for (int64_t row = 0; row < rows; ++row) {
       out[static_cast<size_t>(col * rows + row)] = matrix[static_cast<size_t>(row * cols + col)];
     }
-  }
+  });
   return out;
 }
 
@@ -79,20 +67,22 @@ std::vector<T> transposed(const std::vector<T>& matrix, int64_t rows, int64_t co
 Matrix codes_of(const QuantizedWeight& weight, const QuantFormat& format) {
   const TensorView& values = weight.values;
   const int64_t n = values.size(0), k = values.size(1);
-  const int32_t add = format.has_zero_points() ? 0 : middle_of(format);
+  const int add = format.has_zero_points() ? 0 : middle_of(format);
   const int32_t* order = weight.order.view().rank > 0 ? weight.order.view().as<int32_t>() : nullptr;
   Matrix codes(static_cast<size_t>(n * k));
-  for (int64_t i = 0; i < n * k; ++i) {
-    int32_t code = 0;
-    if (values.dtype == DType::i4) {
-      code = values.as<uint8_t>()[i / 2] >> 4 * (i % 2) & 15;
-      if (!format.has_zero_points() && code > 7) code -= 16;
-    } else {
-      code = values.as<int8_t>()[i];
+  parallel_for(n, k, [&](int64_t row) {
+    uint8_t* to = codes.data() + row * k;
+    for (int64_t i = 0; i < k; ++i) {
+      int code = 0;
+      if (values.dtype == DType::i4) {
+        code = values.as<uint8_t>()[(row * k + i) / 2] >> 4 * (i % 2) & 15;
+        if (!format.has_zero_points() && code > 7) code -= 16;
+      } else {
+        code = values.as<int8_t>()[row * k + i];
+      }
+      to[order == nullptr ? i : order[i]] = static_cast<uint8_t>(code + add);
     }
-    const int64_t col = order == nullptr ? i % k : order[i % k];
-    codes[static_cast<size_t>(i / k * k + col)] = code + add;
-  }
+  });
   return codes;
 }
 
@@ -109,7 +99,9 @@ std::vector<int32_t> groups_of(const QuantizedWeight& weight) {
 
 Matrix zeros_of(const QuantizedWeight& weight, const QuantFormat& format) {
   const int64_t count = weight.scale.view().num_elements();
-  if (!format.has_zero_points()) return Matrix(static_cast<size_t>(count), middle_of(format));
+  if (!format.has_zero_points()) {
+    return Matrix(static_cast<size_t>(count), static_cast<uint8_t>(middle_of(format)));
+  }
   const auto* zeros = weight.zero_point.view().as<int32_t>();
   return Matrix(zeros, zeros + count);
 }
@@ -131,7 +123,7 @@ std::vector<FileTensor> to_gptq(const std::string& module, const QuantizedWeight
       words_tensor(module + ".qweight", {k / per_word, n}, transposed(words, n, k / per_word)));
   Matrix zeros = transposed(zeros_of(weight, form.format), n, groups);
   if (!form.format.has_zero_points()) {
-    for (int32_t& zero : zeros) --zero;
+    for (uint8_t& zero : zeros) --zero;
   }
   tensors.push_back(
       words_tensor(module + ".qzeros", {groups, n / per_word}, pack_rows(zeros, groups, n, bits)));
@@ -180,113 +172,6 @@ std::vector<FileTensor> to_compressed(const std::string& module, const Quantized
   return tensors;
 }
 
-// A tensor of a checkpoint, whose size must be `count` elements of T.
-template <class T>
-std::vector<T> read_as(const model::Checkpoint& checkpoint, const std::string& name,
-                       int64_t count) {
-  const model::StoredTensor* stored = checkpoint.find(name);
-  if (stored == nullptr) fail(concat("checkpoint: tensor '", shown(name), "' is missing"));
-  if (stored->num_bytes != count * static_cast<int64_t>(sizeof(T))) {
-    fail(concat("checkpoint: tensor '", shown(name), "' has ", stored->num_bytes, " bytes; ",
-                count * static_cast<int64_t>(sizeof(T)), " fit the weight it belongs to"));
-  }
-  std::vector<T> values(static_cast<size_t>(count));
-  stored->file->read(stored->begin, std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
-std::vector<float> read_floats(const model::Checkpoint& checkpoint, const std::string& name,
-                               int64_t count, DType dtype) {
-  std::vector<float> floats(static_cast<size_t>(count));
-  if (dtype == DType::f32) return read_as<float>(checkpoint, name, count);
-  auto halves = read_as<uint16_t>(checkpoint, name, count);
-  convert(TensorView::contiguous(halves.data(), dtype, {count}),
-          TensorView::contiguous(floats.data(), DType::f32, {count}));
-  return floats;
-}
-
-std::span<const int64_t> shape_of(const model::Checkpoint& checkpoint, const std::string& name) {
-  const model::StoredTensor* stored = checkpoint.find(name);
-  if (stored == nullptr || stored->shape.size() != 2) {
-    fail(concat("checkpoint: tensor '", shown(name), "' is missing or is no matrix"));
-  }
-  return stored->shape;
-}
-
-// What all forms come to: codes from 0, zero points, scales [n, groups], a group for each column.
-struct Decoded {
-  int64_t n = 0, k = 0, groups = 1;
-  Matrix codes = {}, zeros = {};
-  std::vector<float> scales = {};
-  std::vector<int32_t> group_of = {};
-};
-
-Decoded read_gptq(const model::Checkpoint& checkpoint, const std::string& module,
-                  const StoredForm& form) {
-  const int bits = bits_of(form.format);
-  const int64_t per_word = 32 / bits;
-  const auto shape = shape_of(checkpoint, module + ".qweight");
-  Decoded made{.n = shape[1], .k = shape[0] * per_word};
-  made.groups = shape_of(checkpoint, module + ".scales")[0];
-  const int64_t n = made.n, k = made.k, groups = made.groups;
-  const auto words = read_as<uint32_t>(checkpoint, module + ".qweight", shape[0] * n);
-  made.codes = unpack_rows(transposed(words, shape[0], n), n, k, bits);
-  const auto packed = read_as<uint32_t>(checkpoint, module + ".qzeros", groups * n / per_word);
-  made.zeros = transposed(unpack_rows(packed, groups, n, bits), groups, n);
-  if (!form.format.has_zero_points()) {
-    for (int32_t& zero : made.zeros) ++zero;
-  }
-  made.scales = transposed(
-      read_floats(checkpoint, module + ".scales", groups * n, form.format.scale_dtype), groups, n);
-  made.group_of = read_as<int32_t>(checkpoint, module + ".g_idx", k);
-  return made;
-}
-
-Decoded read_packed(const model::Checkpoint& checkpoint, const std::string& module,
-                    const StoredForm& form) {
-  const int bits = bits_of(form.format);
-  const int64_t per_word = 32 / bits;
-  const auto sizes = read_as<int64_t>(checkpoint, module + ".weight_shape", 2);
-  Decoded made{.n = sizes[0], .k = sizes[1]};
-  made.groups = shape_of(checkpoint, module + ".weight_scale")[1];
-  const int64_t n = made.n, k = made.k, groups = made.groups;
-  const int64_t width = shape_of(checkpoint, module + ".weight_packed")[1];
-  made.codes =
-      unpack_rows(read_as<uint32_t>(checkpoint, module + ".weight_packed", n * width), n, k, bits);
-  made.zeros = Matrix(static_cast<size_t>(n * groups), middle_of(form.format));
-  if (form.format.has_zero_points()) {
-    const int64_t height = (n + per_word - 1) / per_word;
-    const auto words =
-        read_as<uint32_t>(checkpoint, module + ".weight_zero_point", height * groups);
-    made.zeros =
-        transposed(unpack_rows(transposed(words, height, groups), groups, n, bits), groups, n);
-  }
-  made.scales =
-      read_floats(checkpoint, module + ".weight_scale", n * groups, form.format.scale_dtype);
-  if (checkpoint.find(module + ".weight_g_idx") != nullptr) {
-    made.group_of = read_as<int32_t>(checkpoint, module + ".weight_g_idx", k);
-  } else {
-    for (int64_t i = 0; i < k; ++i) {
-      made.group_of.push_back(static_cast<int32_t>(i / (k / groups)));
-    }
-  }
-  return made;
-}
-
-Tensor values_of(const Decoded& decoded) {
-  Tensor out(DType::f32, {decoded.n, decoded.k});
-  for (int64_t row = 0; row < decoded.n; ++row) {
-    for (int64_t col = 0; col < decoded.k; ++col) {
-      const auto at = static_cast<size_t>(row * decoded.k + col);
-      const auto group =
-          static_cast<size_t>(row * decoded.groups + decoded.group_of[static_cast<size_t>(col)]);
-      out.view().as<float>()[at] =
-          static_cast<float>(decoded.codes[at] - decoded.zeros[group]) * decoded.scales[group];
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string_view stored_type(DType dtype) {
@@ -298,6 +183,10 @@ std::string_view stored_type(DType dtype) {
     case DType::e4m3: return "F8_E4M3";
     default: fail(concat("safetensors: ", name(dtype), " is not written"));
   }
+}
+
+FileTensor scale_tensor(std::string name, float scale) {
+  return raw_tensor(std::move(name), "F32", {1}, &scale, sizeof(scale));
 }
 
 FileTensor plain_tensor(std::string name, const TensorView& values, DType dtype,
@@ -319,34 +208,6 @@ std::vector<FileTensor> to_stored(const std::string& module, const QuantizedWeig
   const Tensor values = dequantize(weight);
   return {plain_tensor(module + ".weight", values, DType::f32,
                        {values.view().size(0), values.view().size(1)})};
-}
-
-Tensor read_stored(const model::Checkpoint& checkpoint, const std::string& module,
-                   const StoredForm& form) {
-  if (form.files == FileFormat::gptq) return values_of(read_gptq(checkpoint, module, form));
-  if (checkpoint.find(module + ".weight_packed") != nullptr) {
-    return values_of(read_packed(checkpoint, module, form));
-  }
-  const auto shape = shape_of(checkpoint, module + ".weight");
-  const int64_t n = shape[0], k = shape[1];
-  if (form.files == FileFormat::dense) {
-    Tensor values(DType::f32, {n, k});
-    std::ranges::copy(read_as<float>(checkpoint, module + ".weight", n * k),
-                      values.view().as<float>());
-    return values;
-  }
-  QuantizedWeight weight;
-  weight.values = Tensor(form.format.code_dtype(), {n, k});
-  const auto codes = read_as<uint8_t>(checkpoint, module + ".weight", n * k);
-  std::memcpy(weight.values.view().data, codes.data(), codes.size());
-  const auto scales = shape_of(checkpoint, module + ".weight_scale");
-  weight.scale = Tensor(DType::f32, {scales[0], scales[1]});
-  const std::vector<float> values = read_floats(checkpoint, module + ".weight_scale",
-                                                scales[0] * scales[1], form.format.scale_dtype);
-  std::ranges::copy(values, weight.scale.view().as<float>());
-  weight.group = form.format.group_of(k);
-  if (form.format.codes == CodeFormat::fp8_block) weight.rows_per_scale = kBlockSide;
-  return dequantize(weight);
 }
 
 }  // namespace tessera::quant

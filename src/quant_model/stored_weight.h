@@ -26,6 +26,8 @@ std::string_view stored_type(DType dtype);
 FileTensor plain_tensor(std::string name, const TensorView& values, DType dtype,
                         std::vector<int64_t> shape);
 
+FileTensor scale_tensor(std::string name, float scale);  // f32 [1]
+
 // Whether codes of whole bytes are packed into words: where inputs stay as they are, readers of
 // compressed-tensors expect int8 weights in that form.
 struct StoredForm {
@@ -37,10 +39,6 @@ struct StoredForm {
 // The tensors of `module`, which had its weight in module + ".weight".
 std::vector<FileTensor> to_stored(const std::string& module, const QuantizedWeight& weight,
                                   const StoredForm& form);
-// The values of a module's weight, f32 [n, k]. Refuses tensors that do not fit together.
-Tensor read_stored(const model::Checkpoint& checkpoint, const std::string& module,
-                   const StoredForm& form);
-
 // Writes a safetensors file under another name and renames it when it is complete. Returns its
 // size.
 int64_t write_tensors(const std::filesystem::path& path, const std::vector<FileTensor>& tensors);

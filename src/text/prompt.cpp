@@ -31,10 +31,13 @@ std::vector<int32_t> PromptMaker::continuation(std::string_view text, bool has_s
   return tokens;
 }
 
-std::vector<int32_t> PromptMaker::chat(std::span<const ChatMessage> messages) const {
+std::vector<int32_t> PromptMaker::chat(std::span<const ChatMessage> messages,
+                                       std::string_view variables_json) const {
   if (!template_) throw Error("the model has no chat template; give it plain text to continue");
   if (!messages.empty()) check_covered(messages.back().content);
-  const ChatOptions options = {.bos_token = settings_.bos_token, .eos_token = settings_.eos_token};
+  const ChatOptions options = {.bos_token = settings_.bos_token,
+                               .eos_token = settings_.eos_token,
+                               .variables_json = std::string(variables_json)};
   return tokenizer_.encode(template_->render(messages, options));
 }
 

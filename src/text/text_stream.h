@@ -31,7 +31,9 @@ class StopText {
 // The tokens of one sequence as text. What push and finish append is whole UTF-8 characters.
 class TextStream {
  public:
-  explicit TextStream(const Tokenizer& tokenizer) : decoder_(tokenizer) {}  // must outlive this
+  // The tokenizer must outlive this object.
+  explicit TextStream(const Tokenizer& tokenizer, bool keep_special = false)
+      : decoder_(tokenizer, keep_special) {}
 
   // As StopText::push, with the text of `token`.
   bool push(int32_t token, const std::vector<std::string>& stops, std::string& out) {

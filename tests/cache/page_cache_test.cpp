@@ -11,7 +11,7 @@
 namespace tessera::cache {
 namespace {
 
-using testing::message_of;
+using tessera::testing::message_of;
 using Tokens = std::vector<int32_t>;
 using Pages = std::vector<PageId>;
 

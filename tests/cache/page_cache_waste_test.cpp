@@ -11,18 +11,18 @@
 namespace tessera::cache {
 namespace {
 
-constexpr int64_t kPageSize = 16;
+constexpr int64_t kWastePageSize = 16;
 constexpr double kMostWaste = 0.04;
 
-PageCache make_cache(int64_t num_pages) {
-  return PageCache({.num_pages = num_pages, .page_size = kPageSize, .hash_key = {5, 6}});
+PageCache make_large_cache(int64_t num_pages) {
+  return PageCache({.num_pages = num_pages, .page_size = kWastePageSize, .hash_key = {5, 6}});
 }
 
 // The share of rows in held pages that hold no token, if no page is shared.
 double waste_of(const PageCache& cache, const std::vector<PageList>& lists) {
   int64_t num_tokens = 0;
   for (const PageList& list : lists) num_tokens += list.num_tokens;
-  const auto num_rows = static_cast<double>(cache.stats().num_held * kPageSize);
+  const auto num_rows = static_cast<double>(cache.stats().num_held * kWastePageSize);
   return 1.0 - static_cast<double>(num_tokens) / num_rows;
 }
 
@@ -35,7 +35,7 @@ std::vector<int32_t> random_tokens(int64_t count, uint32_t seed) {
 
 // Batch 16, prompts of 512 tokens, 512 generated: at every step, not on average.
 TEST(PageCacheWaste, IsUnderFourPercentAtEveryStepOfTheBatchWorkload) {
-  PageCache cache = make_cache(16 * 64);
+  PageCache cache = make_large_cache(16 * 64);
   std::vector<PageList> lists(16);
   std::vector<PageCopy> copies;
   double most = 0.0, sum = 0.0;
@@ -53,7 +53,7 @@ TEST(PageCacheWaste, IsUnderFourPercentAtEveryStepOfTheBatchWorkload) {
 TEST(PageCacheWaste, IsUnderFourPercentForRandomLengths) {
   std::mt19937 random(3);
   for (const int batch : {16, 64, 256}) {
-    PageCache cache = make_cache(batch * 128);
+    PageCache cache = make_large_cache(batch * 128);
     std::vector<PageList> lists(static_cast<size_t>(batch));
     std::vector<PageCopy> copies;
     for (PageList& list : lists) {
@@ -67,7 +67,7 @@ TEST(PageCacheWaste, IsUnderFourPercentForRandomLengths) {
 // 64 sequences with one prompt of 512 tokens: 32 pages for all, not for each.
 TEST(PageCacheWaste, ASharedPromptIsStoredOnce) {
   constexpr int64_t kSequences = 64, kPrompt = 512, kOwn = 100;
-  PageCache cache = make_cache(1024);
+  PageCache cache = make_large_cache(1024);
   const std::vector<int32_t> prompt = random_tokens(kPrompt, 1);
   std::vector<PageList> lists(kSequences);
   std::vector<PageCopy> copies;
@@ -79,7 +79,7 @@ TEST(PageCacheWaste, ASharedPromptIsStoredOnce) {
     ASSERT_TRUE(cache.grow(lists[i], kPrompt + kOwn, copies));
     cache.index_full_pages(lists[i], tokens, "");
   }
-  const int64_t own_pages = (kOwn + kPageSize - 1) / kPageSize;
+  const int64_t own_pages = (kOwn + kWastePageSize - 1) / kWastePageSize;
   const CacheStats stats = cache.stats();
   EXPECT_EQ(stats.num_held, 32 + kSequences * own_pages);
   EXPECT_EQ(stats.num_shared, 32);
@@ -93,7 +93,7 @@ TEST(PageCacheWaste, ASharedPromptIsStoredOnce) {
 // Eight outputs of one prompt that ends within a page: the full pages are shared by all, and each
 // but the last to write gets a copy of the part-filled one.
 TEST(PageCacheWaste, ForkedOutputsShareThePromptAndCopyOnePageEach) {
-  PageCache cache = make_cache(256);
+  PageCache cache = make_large_cache(256);
   std::vector<PageCopy> copies;
   std::vector<PageList> lists(1);
   ASSERT_TRUE(cache.grow(lists[0], 520, copies));

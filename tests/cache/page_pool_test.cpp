@@ -12,7 +12,7 @@
 namespace tessera::cache {
 namespace {
 
-using testing::message_of;
+using tessera::testing::message_of;
 
 TEST(PagePool, GivesEveryPageOnceAndThenNone) {
   PagePool pool(5);

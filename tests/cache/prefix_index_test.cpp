@@ -14,7 +14,7 @@
 namespace tessera::cache {
 namespace {
 
-using testing::message_of;
+using tessera::testing::message_of;
 using Tokens = std::vector<int32_t>;
 
 constexpr std::array<uint64_t, 2> kKey = {1, 2};

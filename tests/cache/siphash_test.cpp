@@ -47,7 +47,7 @@ constexpr const char* kVectors[64] = {
     "5853542321f567a005d547a4f04759bd", "5150d1772f50834a503e069a973fbd7c",
 };
 
-constexpr std::array<uint64_t, 2> kKey = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
+constexpr std::array<uint64_t, 2> kVectorKey = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
 
 std::string hex_of(const Digest& digest) {
   std::string text;
@@ -68,7 +68,7 @@ std::vector<std::byte> counting_bytes(size_t count) {
 
 TEST(SipHash, MatchesThePublishedVectors) {
   for (size_t length = 0; length < 64; ++length) {
-    SipHash hash(kKey);
+    SipHash hash(kVectorKey);
     hash.add(counting_bytes(length));
     EXPECT_EQ(hex_of(hash.finish()), kVectors[length]) << length << " bytes";
   }
@@ -77,7 +77,7 @@ TEST(SipHash, MatchesThePublishedVectors) {
 TEST(SipHash, DoesNotDependOnHowTheMessageIsCut) {
   const std::vector<std::byte> message = counting_bytes(63);
   for (size_t piece = 1; piece <= 20; ++piece) {
-    SipHash hash(kKey);
+    SipHash hash(kVectorKey);
     for (size_t first = 0; first < message.size(); first += piece) {
       const size_t count = std::min(piece, message.size() - first);
       hash.add(std::span(message).subspan(first, count));

@@ -110,7 +110,7 @@ const std::vector<Case> kCases = {
      {"layer_types", "a list of 2"}},
 };
 
-void expect_refused(const std::string& text, const std::vector<std::string_view>& words) {
+void expect_config_refused(const std::string& text, const std::vector<std::string_view>& words) {
   const std::string message = message_of([&] { model::parse_config(text, "a.json"); });
   EXPECT_EQ(message.find('\n'), std::string::npos);
   EXPECT_TRUE(message.find("a.json: ") != std::string::npos) << message;
@@ -128,31 +128,31 @@ TEST(ConfigRefusal, NamesTheKeyAndShowsItsValue) {
     SCOPED_TRACE(refused.patch);
     json config = json::parse(kGood);
     config.merge_patch(json::parse(refused.patch));
-    expect_refused(config.dump(), refused.words);
+    expect_config_refused(config.dump(), refused.words);
   }
 }
 
 // What a merge patch cannot express: texts that are not a JSON object.
 TEST(ConfigRefusal, RefusesWhatIsNotAnObject) {
-  expect_refused("", {"is not JSON"});
-  expect_refused("{", {"is not JSON at byte"});
-  expect_refused("[]", {"is []", "an object"});
-  expect_refused("null", {"is null"});
-  expect_refused("7", {"is 7"});
-  expect_refused(R"({"hidden_size": 1e999})", {"too large"});
-  expect_refused("{\"a\": \"\xff\"}", {"is not JSON"});
+  expect_config_refused("", {"is not JSON"});
+  expect_config_refused("{", {"is not JSON at byte"});
+  expect_config_refused("[]", {"is []", "an object"});
+  expect_config_refused("null", {"is null"});
+  expect_config_refused("7", {"is 7"});
+  expect_config_refused(R"({"hidden_size": 1e999})", {"too large"});
+  expect_config_refused("{\"a\": \"\xff\"}", {"is not JSON"});
 }
 
 TEST(ConfigRefusal, NanShowsWithItsKey) {
   std::string text(kGood);
   text.replace(text.find("10000.0"), 7, "NaN");
-  expect_refused(text, {"is not JSON", "\"rope_theta\": N"});
+  expect_config_refused(text, {"is not JSON", "\"rope_theta\": N"});
 }
 
 TEST(ConfigRefusal, RefusesAKeyThatAppearsTwice) {
   std::string text(kGood);
   text.insert(1, R"("vocab_size": 7, )");
-  expect_refused(text, {"'vocab_size' appears twice"});
+  expect_config_refused(text, {"'vocab_size' appears twice"});
 }
 
 // A million levels would overflow the stack of a parser that recurses, and of one that destroys
@@ -161,12 +161,12 @@ TEST(ConfigRefusal, RefusesDeepNestingWithoutFollowingIt) {
   for (const std::string_view unit : {"[", "{\"a\":"}) {
     std::string text;
     while (text.size() < 900'000) text += unit;
-    expect_refused(text, {"nests deeper than 16"});
+    expect_config_refused(text, {"nests deeper than 16"});
   }
 }
 
 TEST(ConfigRefusal, RefusesHugeFilesUnread) {
-  expect_refused(std::string(2 << 20, ' '), {"2097152 bytes"});
+  expect_config_refused(std::string(2 << 20, ' '), {"2097152 bytes"});
   const TemporaryFolder folder;
   folder.write("config.json", std::string(2 << 20, ' '));
   EXPECT_NE(message_of([&] { model::load_config(folder.path()); }).find("at most 1048576"),

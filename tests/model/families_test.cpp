@@ -93,7 +93,7 @@ Logits rows_of(const TensorView& logits) {
   return rows;
 }
 
-double worst_difference(const Logits& a, const Logits& b) {
+double largest_difference(const Logits& a, const Logits& b) {
   EXPECT_EQ(a.size(), b.size());
   double worst = 0.0;
   for (size_t row = 0; row < std::min(a.size(), b.size()); ++row) {
@@ -122,7 +122,7 @@ TEST_P(Families, GivesTheLogitsOfHuggingFace) {
   Runner runner(load(), local);
   Sequence sequence;
   const double worst =
-      worst_difference(run_prompt(runner, sequence, prompt_, prompt_.size()), logits_);
+      largest_difference(run_prompt(runner, sequence, prompt_, prompt_.size()), logits_);
   EXPECT_LE(worst, bound());
   RecordProperty("worst", std::to_string(worst));
 }
@@ -168,7 +168,7 @@ TEST_P(Families, TwoRanksGiveTheLogitsOfOne) {
         run_prompt(runner, sequence, prompt_, prompt_.size());
   });
   EXPECT_EQ(ranks[0], ranks[1]);
-  EXPECT_LE(worst_difference(ranks[0], logits_), bound());
+  EXPECT_LE(largest_difference(ranks[0], logits_), bound());
 }
 
 TEST_P(Families, TakesEveryTypeOfWeightsAndCache) {

@@ -152,6 +152,39 @@ TEST(KvMemory, CopiesScalesWithTheirPagesAndTailsOfEveryLayer) {
             std::string::npos);
 }
 
+// 1000 is beyond e4m3, but not with a scale of 4; each layer has its own, for keys and for values.
+TEST(KvMemory, KeepsFp8WithTheScalesOfEachLayer) {
+  KvMemory kv(tiny_config(), 2, {.num_pages = 2, .dtype = DType::f32, .type = KvFormat::e4m3},
+              cpu_device());
+  const model::KvScale scales[] = {{4.0f, 1.0f}, {1.0f, 8.0f}};
+  kv.set_scales(scales);
+  const Tensor new_rows(DType::f32, {1, 2, 64}), k(DType::f32, {1, 2, 64}),
+      v(DType::f32, {1, 2, 64});
+  std::fill_n(new_rows.view().as<float>(), 128, 1000.0f);
+  int32_t slot = 16, page[] = {1}, zero[] = {0}, length[] = {1};
+  const auto ints = [](int32_t* data) { return TensorView::contiguous(data, DType::i32, {1}); };
+  for (const int64_t layer : {0, 1}) {
+    PagedKv one = kv.layer(layer);
+    kv_append({.k = new_rows,
+               .v = new_rows,
+               .slots = ints(&slot),
+               .k_pages = one.k_pages,
+               .v_pages = one.v_pages,
+               .k_scales = one.k_scales,
+               .v_scales = one.v_scales});
+    one.page_table = TensorView::contiguous(page, DType::i32, {1, 1});
+    one.seq_lens = ints(length);
+    kv_gather({.kv = one, .starts = ints(zero), .k = k, .v = v});
+    EXPECT_EQ(k.view().as<float>()[100], layer == 0 ? 1024.0f : 448.0f);
+    EXPECT_EQ(v.view().as<float>()[100], layer == 0 ? 448.0f : 1024.0f);
+  }
+  kv.copy_pages(std::vector<std::pair<int32_t, int32_t>>{{1, 0}}, {});
+  EXPECT_EQ(kv.k_pages(0).as<uint8_t>()[0], kv.k_pages(0).slice(0, 1, 2).as<uint8_t>()[0]);
+  const model::KvScale few[] = {{2.0f, 2.0f}};
+  EXPECT_NE(message_of([&] { kv.set_scales(few); }).find("1 scales for 2 layers"),
+            std::string::npos);
+}
+
 TEST(KvMemory, RefusesWhatItDoesNotHave) {
   KvMemory kv(tiny_config(), 2, {.num_pages = 5, .dtype = DType::f32}, cpu_device());
   EXPECT_NE(message_of([&] { kv.k_pages(2); }).find("layer 2 of 2"), std::string::npos);

@@ -78,6 +78,7 @@ class Runner {
     free_pages_.insert(free_pages_.end(), sequence.pages.begin(), sequence.pages.end());
     sequence = {};
   }
+  Context& context() { return ctx_; }
   model::KvMemory& kv() { return kv_; }
   model::Model& model() { return *model_; }
 

@@ -6,8 +6,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/config_fields.h"
+#include "model/formats/kv_scales.h"
+#include "model/formats/stored_layer.h"
 #include "quant_model/fold.h"
 #include "quant_model/layer.h"
+#include "quant_model/output_config.h"
 #include "quant_model/stored_weight.h"
 #include "tests/core/message_of.h"
 #include "tests/quant/small_model.h"
@@ -32,6 +36,24 @@ ModelQuantOptions options_for(Method method, CodeFormat codes = CodeFormat::int4
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
+}
+
+// The values of "layer", read by the model's loader as the written configuration says.
+void read_layer(const model::Checkpoint& checkpoint, const quant::StoredForm& form, bool is_sorted,
+                const TensorView& to) {
+  ModelQuantOptions options;
+  options.gptq.order = is_sorted ? ActOrder::group : ActOrder::none;
+  options.quantizes_inputs = !form.packs_int8 && form.format.codes != CodeFormat::int4;
+  const auto config = nlohmann::json::parse(quant::quantized_config("{}", options, form, {}));
+  if (!config.contains("quantization_config")) {
+    const model::StoredTensor& stored = *checkpoint.find("layer.weight");
+    stored.file->read(stored.begin, {to.as<std::byte>(), static_cast<size_t>(stored.num_bytes)});
+    return;
+  }
+  const auto formats =
+      model::StoredFormats::parse(model::Fields(config.at("quantization_config"), ""));
+  const model::StoredLayer layer(checkpoint, "layer", formats->of("layer"), to.size(0), to.size(1));
+  layer.read_values(0, 0, to);
 }
 
 // The values of a weight that a file holds are those of the weight, bit for bit.
@@ -59,7 +81,8 @@ TEST(StoredWeight, ComesBackFromEveryForm) {
                                quant::to_stored("layer", made, form));
           const auto checkpoint = model::Checkpoint::open_file(folder.path() / "x.safetensors");
           const Tensor want = quant::dequantize(made);
-          const Tensor got = quant::read_stored(checkpoint, "layer", form);
+          const Tensor got(DType::f32, {n, k});
+          read_layer(checkpoint, form, is_sorted, got);
           ASSERT_TRUE(got.view().same_shape(want.view()));
           for (int64_t i = 0; i < n * k; ++i) {
             ASSERT_EQ(got.view().as<float>()[i], want.view().as<float>()[i])
@@ -158,6 +181,51 @@ TEST(QuantizeModel, TheResultPredictsAsTheOriginal) {
   EXPECT_NEAR(inputs, before, 0.05);
 }
 
+// One scale for all inputs of a layer, from calibration, predicts nearly as a scale for each token.
+TEST(QuantizeModel, StaticInputsPredictAsDynamicOnes) {
+  const TemporaryFolder from, to;
+  write_small_model(from, "llama");
+  const auto windows = random_samples(3, 64, 9);
+  for (const CodeFormat codes : {CodeFormat::int8, CodeFormat::fp8}) {
+    ModelQuantOptions options = options_for(Method::smoothquant, codes);
+    const std::filesystem::path folder = to.path() / std::string(name(codes));
+    quant::quantize_model(from.path(), folder / "dynamic", options);
+    options.has_static_inputs = true;
+    quant::quantize_model(from.path(), folder / "static", options);
+    const auto checkpoint = model::Checkpoint::open(folder / "static");
+    const auto scale =
+        model::read_number(checkpoint, "model.layers.1.mlp.down_proj.input_scale").value_or(-1);
+    EXPECT_GT(scale, 0.0f);
+    const double dynamic = quant::measure_likelihood(folder / "dynamic", windows).nll;
+    const double fixed = quant::measure_likelihood(folder / "static", windows).nll;
+    EXPECT_NE(fixed, dynamic);
+    EXPECT_NEAR(fixed, dynamic, 0.05);
+  }
+}
+
+// The largest key and value of the samples become the largest code of e4m3, and a loaded model has
+// the scales.
+TEST(QuantizeModel, CalibratesScalesOfKeysAndValues) {
+  const TemporaryFolder from, to;
+  write_small_model(from, "llama");
+  ModelQuantOptions options = options_for(Method::rtn, CodeFormat::int8);
+  options.calibrates_kv = true;
+  quant::quantize_model(from.path(), to.path() / "out", options);
+  const auto checkpoint = model::Checkpoint::open(to.path() / "out");
+  const auto config = model::load_config(to.path() / "out");
+  const auto loaded = model::load_model(checkpoint, config, {.dtype = DType::f32});
+  ASSERT_EQ(loaded->kv_scales().size(), 2u);
+  for (const model::KvScale& scale : loaded->kv_scales()) {
+    EXPECT_GT(scale.k * 448, 0.5f);
+    EXPECT_LT(scale.k * 448, 50.0f);
+    EXPECT_NE(scale.k, scale.v);
+  }
+  EXPECT_TRUE(
+      model::load_model(model::Checkpoint::open(from.path()), model::load_config(from.path()), {})
+          ->kv_scales()
+          .empty());
+}
+
 // Scales that are folded into norms and linear layers leave the function of the layer as it is.
 TEST(Fold, DoesNotChangeTheLayer) {
   for (const auto& [family, more] :
@@ -217,6 +285,13 @@ TEST(QuantizeModel, RefusesByName) {
   EXPECT_TRUE(contains(refusal(options_for(Method::rtn), "other"), "is not empty"));
   quant::quantize_model(from.path(), to.path() / "run", options_for(Method::rtn));
   EXPECT_TRUE(contains(refusal(options_for(Method::gptq), "run"), "other options"));
+  options = options_for(Method::gptq);
+  options.calibrates_kv = true;
+  options.files = FileFormat::gptq;
+  EXPECT_TRUE(contains(refusal(options), "keys and values"));
+  options = options_for(Method::rtn, CodeFormat::int8);
+  options.has_static_inputs = true;
+  EXPECT_TRUE(contains(refusal(options), "static scales"));
   options = options_for(Method::gptq);
   options.samples[2][5] = 128;
   EXPECT_TRUE(contains(refusal(options, "tokens"), "token 128"));

@@ -44,11 +44,13 @@ struct EngineOptions {
   DType dtype = DType::bf16;                    // of weights and activations
   WeightFormat weights = WeightFormat::stored;  // of linear layers
   int64_t weight_group = kDefaultWeightGroup;   // inputs per scale, for WeightFormat::int4
-  bool check_weights = false;                   // refuse NaN and infinity when loading
-  int64_t max_context = 0;  // tokens of one sequence; 0: what the model was made for
-  int64_t kv_bytes = 0;     // memory for the KV cache. 0: enough for max_batch contexts, or
-                            // with drafts for as many as fill it, but at most 25 % of free host
-                            // memory, or 80 % of a GPU's
+  ActivationFormat activations =
+      ActivationFormat::automatic;  // of linear layers with weights of 8-bit codes
+  bool check_weights = false;       // refuse NaN and infinity when loading
+  int64_t max_context = 0;          // tokens of one sequence; 0: what the model was made for
+  int64_t kv_bytes = 0;             // memory for the KV cache. 0: enough for max_batch contexts, or
+                         // with drafts for as many as fill it, but at most 25 % of free host
+                         // memory, or 80 % of a GPU's
   KvFormat kv_type = KvFormat::plain;  // how keys and values are stored
   int64_t page_size = 16;              // tokens; a multiple of 32 for KvFormat::int4
   int64_t max_batch = 64;              // sequences in one step
@@ -149,6 +151,7 @@ class Engine {
   virtual const Tokenizer* tokenizer() const = 0;  // null for models made without one
   virtual int64_t max_context() const = 0;
   virtual int64_t vocab() const = 0;
+  virtual int64_t hidden() const = 0;  // numbers of an embedding
   virtual Device device() const = 0;
 };
 

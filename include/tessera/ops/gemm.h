@@ -32,11 +32,11 @@ namespace tessera {
 // product is within (k / 32 + 4) * 2^-13 * sum |a| |b|; with sums_in_float, or scales that change
 // along k, only 128 elements are added that way: within 8 * 2^-13 * sum |a| |b|.
 // Row i of out depends on row i of a alone, and under Context::batch_invariant bit for bit on
-// nothing else, m included. m, n, k or batch may be 0; over no k the product is 0.
-// Error: the product within k * 2^-22 * sum |a| |b|, where a quantised b stands for its exact
-// values (codes - zero_point) * scale; each later line within 2^-22 of its value, and an activation
-// within 2^-14 of it for 16-bit operands, or as activation.h states for f32; out within 1 ulp of
-// its type. With allow_tf32 the factors are rounded to 11 bits first.
+// nothing else, m included. m, n, k or batch may be 0; over no k the product is 0. Error: the
+// product within k * 2^-22 * sum |a| |b| of the exact values (codes - zero_point) * scale; on a CPU
+// with VNNI, i4 with 16-bit a adds 2^-23 * sum |a'| |b|, a' the largest of 8 aligned elements. Each
+// later line within 2^-22 of its value, an activation within 2^-14 for 16-bit operands, or as
+// activation.h says for f32; out within 1 ulp. allow_tf32 rounds the factors to 11 bits first.
 struct GemmArgs {
   TensorView a;                               // [m, k]; f32, f16 or bf16; or, with a_scale, i8 or
                                               // e4m3; rows may be apart
@@ -54,9 +54,16 @@ struct GemmArgs {
   bool sums_in_float = false;                   // e4m3: add 128 elements at a time in float
 };
 
-// The type of bias and residual, and of 16-bit results.
+// The type of bias and residual, and of 16-bit results. Beside codes it follows from out: f16 for
+// f16, bf16 for all others; f32 for an out of f32 whose bias or residual is f32, on the CPU alone.
 inline DType value_type(const GemmArgs& args) {
   if (!args.a_scale) return args.a.dtype;
+  const auto is_f32 = [](const std::optional<TensorView>& t) {
+    return t && t->dtype == DType::f32;
+  };
+  if (args.out.dtype == DType::f32 && (is_f32(args.bias) || is_f32(args.residual))) {
+    return DType::f32;
+  }
   return args.out.dtype == DType::f16 ? DType::f16 : DType::bf16;
 }
 

@@ -1,4 +1,4 @@
-// In which form the weights of linear layers are kept.
+// In which form the weights of linear layers are kept, and what they are multiplied by.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -40,6 +40,35 @@ constexpr bool is_quantizing(WeightFormat format) {
 
 constexpr std::optional<WeightFormat> find_weight_format(std::string_view text) {
   for (const WeightFormatName& one : kWeightFormats) {
+    if (one.name == text) return one.format;
+  }
+  return std::nullopt;
+}
+
+// What linear layers with weights of 8-bit codes (i8 or e4m3) take as their inputs. Other layers
+// take values whatever is asked.
+enum class ActivationFormat : uint8_t {
+  automatic,  // as the checkpoint asks; where weights are quantised while they are loaded, codes on
+              // a GPU that multiplies them, and values elsewhere
+  plain,      // values in the type of activations
+  codes,      // codes of the weight's type, quantised on the way in: per token, or with a static
+              // scale where the checkpoint has one
+};
+
+struct ActivationFormatName {
+  ActivationFormat format;
+  std::string_view name;
+};
+inline constexpr ActivationFormatName kActivationFormats[] = {{ActivationFormat::automatic, "auto"},
+                                                              {ActivationFormat::plain, "plain"},
+                                                              {ActivationFormat::codes, "8bit"}};
+
+constexpr std::string_view name(ActivationFormat format) {
+  return kActivationFormats[static_cast<int>(format)].name;
+}
+
+constexpr std::optional<ActivationFormat> find_activation_format(std::string_view text) {
+  for (const ActivationFormatName& one : kActivationFormats) {
     if (one.name == text) return one.format;
   }
   return std::nullopt;

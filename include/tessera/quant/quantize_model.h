@@ -52,6 +52,9 @@ struct ModelQuantOptions {
   bool search_clip = true;             // AWQ
   double alpha = 0.5;                  // SmoothQuant
   bool quantizes_inputs = false;       // the config asks for inputs of 8 bits, scaled by token
+  bool has_static_inputs = false;      // or by one scale for each layer, from the samples
+  bool calibrates_kv = false;          // scales of keys and values for an e4m3 cache
+  Device device = {};                  // where samples run through the layers
   std::vector<std::string> keep = {};  // tensors whose name contains one of these stay as they are
   // Token ids, all of one length: what the methods other than rtn are calibrated with.
   std::vector<std::vector<int32_t>> samples = {};
@@ -77,8 +80,9 @@ struct ModelQuantReport {
 // byte, as those of one that was not. Refuses, by name, what the method or the format cannot do,
 // and a folder that holds something else.
 //
-// Runs on the CPU in float. Beside one layer of the model it keeps the residual stream of all
-// samples: their tokens times the hidden size, 4 bytes each.
+// On the CPU samples run through the layers in float, on a GPU in the checkpoint's 16-bit type.
+// Beside one layer of the model it keeps the residual stream of all samples: their tokens times the
+// hidden size, 4 or 2 bytes each; on a GPU also inputs of a linear layer, up to 1 GB.
 ModelQuantReport quantize_model(const std::filesystem::path& from, const std::filesystem::path& to,
                                 const ModelQuantOptions& options);
 
@@ -87,9 +91,9 @@ struct Likelihood {
   int64_t num_tokens = 0;
 };
 
-// How well the model of a folder predicts every token of `windows` but the first of each. The
-// folder holds plain weights, or codes that quantize_model wrote: they are dequantised to float,
-// and inputs are rounded to codes where the folder's config asks for it.
+// How well the model of a folder predicts every token of `windows` but the first of each. Codes of
+// the folder are dequantised to float, and inputs are rounded to codes where its config asks for
+// it.
 Likelihood measure_likelihood(const std::filesystem::path& folder,
                               const std::vector<std::vector<int32_t>>& windows,
                               const std::function<void(int64_t done, double nll)>& on_window = {});

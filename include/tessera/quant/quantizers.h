@@ -35,6 +35,9 @@ struct GptqOptions {
   int64_t block = 128;    // columns whose errors are passed on together
   ActOrder order = ActOrder::none;
   bool search_clip = false;  // scales as in quantize_clipped
+  // Factors in float, and updates weights, by products on the device of the statistics: what a GPU
+  // always does. Without it, on the CPU, the factor is computed in double.
+  bool by_products = false;
 };
 
 // GPTQ: columns are rounded one after the other, and the error of each is made up for by the
@@ -42,7 +45,8 @@ struct GptqOptions {
 // One object serves all weights that read the same inputs.
 class Gptq {
  public:
-  // Refuses statistics without inputs or with values that are not finite.
+  // Refuses statistics without inputs or with values that are not finite; by products also groups
+  // that are neither of the original order nor divisors of `block`, when it quantises.
   Gptq(const InputStats& stats, const GptqOptions& options, const Context& ctx = {});
   // int4 and int8 alone.
   QuantizedWeight quantize(const TensorView& w, const QuantFormat& format,
@@ -55,7 +59,9 @@ class Gptq {
   double damping_ = 0;
   std::vector<int32_t> columns_;  // the column that is taken at each step
   std::vector<bool> is_dead_;     // columns whose inputs are all 0
-  Tensor factor_;  // f32 [k, k]: lower triangle, the transpose of U, where U^T U = H^-1
+  // f32 [k, k]: lower triangle, the transpose of U, where U^T U = H^-1; by products its rows and
+  // columns are in reverse order, on the device of the statistics.
+  Tensor factor_;
 };
 
 // The sum of squares of (w - value) . x over all inputs.

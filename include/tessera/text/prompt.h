@@ -25,9 +25,11 @@ class PromptMaker {
   // check_covered refuses.
   std::vector<int32_t> continuation(std::string_view text, bool has_special) const;
 
-  // The messages as the model's chat template renders them, up to where the answer begins. Refuses
-  // if there is no template, and if check_covered refuses the last message.
-  std::vector<int32_t> chat(std::span<const ChatMessage> messages) const;
+  // The messages as the model's chat template renders them, up to where the answer begins, with
+  // more variables for it as ChatOptions::variables_json. Refuses if there is no template, and if
+  // check_covered refuses the last message.
+  std::vector<int32_t> chat(std::span<const ChatMessage> messages,
+                            std::string_view variables_json = {}) const;
 
   // Refuses a text of which the tokenizer has no token at all: tokenizers without byte tokens drop
   // unknown characters, and the model would answer as if the prompt were empty.

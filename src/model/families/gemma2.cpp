@@ -27,12 +27,12 @@ class Gemma2Block {
         after_mlp_(scope, "post_feedforward_layernorm", config.hidden, norm_options(config)) {}
 
   void forward(Stream& stream, Step& step) const {
-    before_attention_.read(stream, step);
-    attention_.forward(stream.block, stream.block, step);
+    const Arena::Scope scope(step.arena);
+    attention_.forward(before_attention_.read(stream, attention_.inputs(), step), stream.block,
+                       step);
     after_attention_.forward(stream.block, stream.block, step.ctx);
     stream.is_pending = true;
-    before_mlp_.read(stream, step);
-    mlp_.forward(stream.block, stream.block, step);
+    mlp_.forward(before_mlp_.read(stream, mlp_.inputs(), step), stream.block, step);
     after_mlp_.forward(stream.block, stream.block, step.ctx);
     stream.is_pending = true;
   }
@@ -46,7 +46,7 @@ class Gemma2Block {
   Norm after_mlp_;
 };
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_gemma2(const Fields& fields, ModelConfig& config) {
   constexpr double kMaxCap = 1e6;
   config.has_qkv_bias = config.has_output_bias = fields.flag("attention_bias", false);
   config.activation = read_activation(fields, "hidden_activation", "gelu_pytorch_tanh");
@@ -66,7 +66,7 @@ void read(const Fields& fields, ModelConfig& config) {
 }
 
 // The reference rounds the scale of the embeddings to the type it computes in.
-std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
+std::unique_ptr<Model> make_gemma2(const ModelConfig& config, Weights& weights) {
   ModelConfig rounded = config;
   const DType dtype = weights.options().dtype;
   if (dtype == DType::bf16)
@@ -80,8 +80,8 @@ std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
 
 extern const Family kGemma2 = {.model_type = "gemma2",
                                .class_name = "Gemma2ForCausalLM",
-                               .read = &read,
-                               .make = &make,
+                               .read = &read_gemma2,
+                               .make = &make_gemma2,
                                .ties_embeddings = true,
                                .head_dim = 256};
 

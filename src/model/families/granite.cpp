@@ -18,11 +18,10 @@ class GraniteBlock {
         mlp_(scope.at("mlp"), config, Mlp::separate(config)) {}
 
   void forward(Stream& stream, Step& step) const {
-    attention_norm_.read(stream, step);
-    attention_.forward(stream.block, stream.block, step);
+    const Arena::Scope scope(step.arena);
+    attention_.forward(attention_norm_.read(stream, attention_.inputs(), step), stream.block, step);
     stream.add(residual_scale_, step);
-    mlp_norm_.read(stream, step);
-    mlp_.forward(stream.block, stream.block, step);
+    mlp_.forward(mlp_norm_.read(stream, mlp_.inputs(), step), stream.block, step);
     stream.add(residual_scale_, step);
   }
 
@@ -34,7 +33,7 @@ class GraniteBlock {
   Mlp mlp_;
 };
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_granite(const Fields& fields, ModelConfig& config) {
   constexpr double kMost = 1e6;
   const auto multiplier = [&](std::string_view key) {
     return static_cast<float>(fields.number_or_none(key, 1e-6, kMost).value_or(1.0));
@@ -46,14 +45,16 @@ void read(const Fields& fields, ModelConfig& config) {
   config.logit_scale = 1.0f / multiplier("logits_scaling");
 }
 
-std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
+std::unique_ptr<Model> make_granite(const ModelConfig& config, Weights& weights) {
   return std::make_unique<Decoder<GraniteBlock>>(config, weights,
                                                  Norm::Options{.eps = config.norm_eps});
 }
 
 }  // namespace
 
-extern const Family kGranite = {
-    .model_type = "granite", .class_name = "GraniteForCausalLM", .read = &read, .make = &make};
+extern const Family kGranite = {.model_type = "granite",
+                                .class_name = "GraniteForCausalLM",
+                                .read = &read_granite,
+                                .make = &make_granite};
 
 }  // namespace tessera::model

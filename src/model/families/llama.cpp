@@ -16,10 +16,8 @@ LlamaBlock::LlamaBlock(const WeightScope& scope, const ModelConfig& config,
       mlp_(scope.at("mlp"), config, mlp) {}
 
 void LlamaBlock::forward(Stream& stream, Step& step) const {
-  attention_norm_.read(stream, step);
-  attention_.add_to(stream, step);
-  mlp_norm_.read(stream, step);
-  mlp_.add_to(stream, step);
+  attention_.add_to(stream, attention_norm_, step);
+  mlp_.add_to(stream, mlp_norm_, step);
 }
 
 std::unique_ptr<Model> make_llama(const ModelConfig& config, Weights& weights) {

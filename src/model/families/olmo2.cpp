@@ -33,14 +33,16 @@ class Olmo2Block {
   Norm after_mlp_;
 };
 
-std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
+std::unique_ptr<Model> make_olmo2(const ModelConfig& config, Weights& weights) {
   return std::make_unique<Decoder<Olmo2Block>>(config, weights,
                                                Norm::Options{.eps = config.norm_eps});
 }
 
 }  // namespace
 
-extern const Family kOlmo2 = {
-    .model_type = "olmo2", .class_name = "Olmo2ForCausalLM", .read = &read_biases, .make = &make};
+extern const Family kOlmo2 = {.model_type = "olmo2",
+                              .class_name = "Olmo2ForCausalLM",
+                              .read = &read_biases,
+                              .make = &make_olmo2};
 
 }  // namespace tessera::model

@@ -14,14 +14,16 @@ class Phi3Block : public LlamaBlock {
                     .up = {"gate_up_proj", config.inter, config.inter, 2 * config.inter}}) {}
 };
 
-std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
+std::unique_ptr<Model> make_phi3(const ModelConfig& config, Weights& weights) {
   return std::make_unique<Decoder<Phi3Block>>(config, weights,
                                               Norm::Options{.eps = config.norm_eps});
 }
 
 }  // namespace
 
-extern const Family kPhi3 = {
-    .model_type = "phi3", .class_name = "Phi3ForCausalLM", .read = &read_window, .make = &make};
+extern const Family kPhi3 = {.model_type = "phi3",
+                             .class_name = "Phi3ForCausalLM",
+                             .read = &read_window,
+                             .make = &make_phi3};
 
 }  // namespace tessera::model

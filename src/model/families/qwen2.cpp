@@ -6,14 +6,16 @@
 namespace tessera::model {
 namespace {
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_qwen2(const Fields& fields, ModelConfig& config) {
   config.has_qkv_bias = true;
   read_late_window(fields, config);
 }
 
 }  // namespace
 
-extern const Family kQwen2 = {
-    .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .read = &read, .make = &make_llama};
+extern const Family kQwen2 = {.model_type = "qwen2",
+                              .class_name = "Qwen2ForCausalLM",
+                              .read = &read_qwen2,
+                              .make = &make_llama};
 
 }  // namespace tessera::model

@@ -13,12 +13,12 @@ class Qwen3Block : public LlamaBlock {
                    Mlp::separate(config)) {}
 };
 
-void read(const Fields& fields, ModelConfig& config) {
+void read_qwen3(const Fields& fields, ModelConfig& config) {
   config.has_qkv_bias = config.has_output_bias = fields.flag("attention_bias", false);
   read_late_window(fields, config);
 }
 
-std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
+std::unique_ptr<Model> make_qwen3(const ModelConfig& config, Weights& weights) {
   return std::make_unique<Decoder<Qwen3Block>>(config, weights,
                                                Norm::Options{.eps = config.norm_eps});
 }
@@ -27,8 +27,8 @@ std::unique_ptr<Model> make(const ModelConfig& config, Weights& weights) {
 
 extern const Family kQwen3 = {.model_type = "qwen3",
                               .class_name = "Qwen3ForCausalLM",
-                              .read = &read,
-                              .make = &make,
+                              .read = &read_qwen3,
+                              .make = &make_qwen3,
                               .head_dim = 128};
 
 }  // namespace tessera::model

@@ -21,8 +21,6 @@ constexpr std::string_view kNf4State = "weight.quant_state.bitsandbytes__nf4";
 constexpr int64_t kMaxStateBytes = 64 << 10;
 constexpr int64_t kMaxBlock = 1 << 20;
 
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 }  // namespace
 
 struct StoredLayer::Nf4 {

@@ -15,8 +15,6 @@ constexpr int64_t kLeastGroup = 8;  // of int4: with fewer, scales take more mem
 
 bool is_signed_integer(DType dtype) { return dtype == DType::i4 || dtype == DType::i8; }
 
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 }  // namespace
 
 std::string to_string(const CodeForm& form) {

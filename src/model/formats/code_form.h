@@ -12,6 +12,9 @@
 
 namespace tessera::model {
 
+// How many parts of `by` cover `value`: groups of a row, words of packed codes.
+constexpr int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
 // What a Weight [n, k] of codes consists of (tessera/ops/weight.h).
 struct CodeForm {
   DType codes = DType::i8;     // one of kWeightCodes

@@ -100,14 +100,6 @@ void read_block(const Fields& fields, std::string_view key, StoredFormat& format
   format.group = value[1].get<int64_t>();
 }
 
-void note_activations(StoredFormats& formats, DType dtype, std::string_view prefix) {
-  if (formats.activations) return;
-  formats.activations = dtype;
-  formats.notes.push_back(concat(prefix, "asks for activations as ", name(dtype),
-                                 "; products use the weights as stored and keep activations in "
-                                 "the model's type"));
-}
-
 void read_fp8(const Fields& fields, StoredFormats& formats) {
   expect_text(fields, "fmt", "e4m3", "e4m3");
   StoredFormat format{.storage = Storage::bytes,
@@ -122,11 +114,12 @@ void read_fp8(const Fields& fields, StoredFormats& formats) {
   if (scheme != "dynamic" && scheme != "static") {
     fields.refuse("activation_scheme", *fields.find("activation_scheme"), "dynamic or static");
   }
+  format.takes_codes = true;
+  format.has_input_scale = scheme == "static" && format.rows_per_scale == 0;
   read_kept(fields, "modules_to_not_convert", formats);
   read_kept(fields, "ignored_layers", formats);
   formats.kept.emplace_back("lm_head", fields.prefix());
   formats.rules.push_back({{}, format});
-  note_activations(formats, DType::e4m3, fields.prefix());
 }
 
 void read_bitsandbytes(const Fields& fields, StoredFormats& formats) {
@@ -224,11 +217,31 @@ class CompressedGroup {
   std::string_view format_;
 };
 
-// The type that a group's input_activations ask for.
-std::optional<DType> activation_type(const Fields& group) {
+// What a group's input_activations ask for. A product takes codes of the weight's type on both
+// sides; for anything else it takes values, and a note says so.
+void read_inputs(const Fields& group, StoredFormat& stored, StoredFormats& formats) {
   const auto inputs = group.object_or_none("input_activations");
-  if (!inputs) return std::nullopt;
-  return inputs->text_or_none("type").value_or("int") == "float" ? DType::e4m3 : DType::i8;
+  if (!inputs) return;
+  const bool is_float = inputs->text_or_none("type").value_or("int") == "float";
+  const int64_t bits = inputs->whole_or_none("num_bits", 1, 64).value_or(8);
+  stored.takes_codes = stored.storage == Storage::bytes && bits == 8 && !stored.has_zero_points &&
+                       is_float == (stored.codes == DType::e4m3);
+  if (!stored.takes_codes) {
+    formats.notes.push_back(concat(inputs->prefix(), "asks for ", bits, "-bit ",
+                                   is_float ? "floats" : "integers", " beside weights stored as ",
+                                   to_string(stored), "; products take values instead"));
+    return;
+  }
+  const json* dynamic = inputs->find("dynamic");
+  const bool is_dynamic = dynamic != nullptr && (!dynamic->is_boolean() || dynamic->get<bool>());
+  const bool is_per_tensor = inputs->text_or_none("strategy").value_or("tensor") == "tensor";
+  if (!inputs->flag("symmetric", true)) {
+    formats.notes.push_back(concat(inputs->prefix(),
+                                   "symmetric is false; inputs are quantised symmetrically, with "
+                                   "a scale for each token"));
+  } else {
+    stored.has_input_scale = !is_dynamic && is_per_tensor;
+  }
 }
 
 void read_compressed(const Fields& fields, StoredFormats& formats) {
@@ -256,15 +269,13 @@ void read_compressed(const Fields& fields, StoredFormats& formats) {
       }
     }
     if (is_all) rule.targets.clear();
-    if (const auto dtype = activation_type(group)) {
-      note_activations(formats, *dtype, fields.prefix());
-    }
+    read_inputs(group, rule.format, formats);
     formats.rules.push_back(std::move(rule));
   }
   if (fields.has("kv_cache_scheme")) {
     formats.notes.push_back(concat(fields.prefix(),
-                                   "kv_cache_scheme is not used: the cache keeps "
-                                   "keys and values as --kv says, with scales of its own"));
+                                   "kv_cache_scheme: the cache keeps keys and values as --kv "
+                                   "says; e4m3 and e5m2 use the scales of the checkpoint"));
   }
 }
 

@@ -40,6 +40,8 @@ struct StoredFormat {
   std::string_view scale_suffix = {};  // of `bytes`: "weight_scale" or "weight_scale_inv"
   int block_type = 0;                  // of `gguf`: the number of its type
   int64_t head_rows = 0;               // of `gguf`: rows of a head whose halves are interleaved
+  bool takes_codes = false;      // the layer's inputs are meant to be quantised to `codes` as well
+  bool has_input_scale = false;  // with one scale for all of them, in the checkpoint
 
   bool operator==(const StoredFormat&) const = default;
 };
@@ -65,9 +67,6 @@ class StoredFormats {
   std::map<std::string, StoredFormat, std::less<>> by_name;  // looked up first
   std::vector<NamePattern> kept;                             // layers that are stored as values
   std::vector<Rule> rules;                                   // the first that matches
-  // What the file says about activations: the type that they are meant to be quantised to. Products
-  // take them in the model's type, as gemm does with a weight of codes.
-  std::optional<DType> activations = {};
   std::vector<std::string> notes = {};  // what the user should know, a sentence each
 };
 

@@ -4,6 +4,7 @@
 #include "model/formats/stored_layer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.h"
 #include "model/formats/gguf_blocks.h"
@@ -13,8 +14,6 @@
 
 namespace tessera::model {
 namespace {
-
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 std::string describe(const std::vector<int64_t>& shape) {
   std::string text = "[";
@@ -122,6 +121,9 @@ void StoredLayer::find_tensors(const Checkpoint& checkpoint) {
       if (format_.rows_per_scale == 1 && groups == 1) shapes.push_back({n_});
       scale_ = &add(format_.scale_suffix, kFloatTypes, shapes);
       if (format_.has_zero_points) zeros_ = &add("weight_zero_point", {DType::i8}, shapes);
+      if (format_.has_input_scale) {
+        input_scale_ = &add("input_scale", kFloatTypes, {{1}, {}, {1, 1}});
+      }
       break;
     }
   }
@@ -143,6 +145,14 @@ std::vector<int32_t> StoredLayer::groups_of_columns() const {
     }
   }
   return groups;
+}
+
+float StoredLayer::input_scale() const {
+  const float scale = read_floats(*input_scale_, {.num_cols = 1}).front();
+  if (!(scale > 0.0f) || std::isinf(scale)) {
+    refuse("input_scale", concat("is ", scale, "; the scale of inputs must be positive"));
+  }
+  return scale;
 }
 
 std::vector<int32_t> StoredLayer::order() const {

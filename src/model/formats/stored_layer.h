@@ -32,6 +32,8 @@ class StoredLayer {
   void read_values(int64_t row, int64_t col, const TensorView& to) const;
   // The columns in the order of their groups; for formats with an order.
   std::vector<int32_t> order() const;
+  // The static scale of the layer's inputs; for formats with one. Refuses one that is not positive.
+  float input_scale() const;
 
  private:
   const StoredTensor& add(std::string_view suffix, std::initializer_list<DType> types,
@@ -59,6 +61,7 @@ class StoredLayer {
   const StoredTensor* scale_ = nullptr;
   const StoredTensor* zeros_ = nullptr;      // null: none
   const StoredTensor* groups_of_ = nullptr;  // null: column / group
+  const StoredTensor* input_scale_ = nullptr;
   struct Nf4;
   std::shared_ptr<const Nf4> nf4_;  // null for other formats
 };

@@ -13,8 +13,8 @@
 namespace tessera::chat {
 namespace {
 
-constexpr size_t kShownBytes = 60;  // of a field in a message
-constexpr int kMaxNesting = 2;      // fields within a field's specification; Python's limit
+constexpr size_t kShownFieldBytes = 60;  // of a field in a message
+constexpr int kMaxNesting = 2;           // fields within a field's specification; Python's limit
 
 std::optional<size_t> read_index(std::string_view text) {
   size_t index = 0;
@@ -115,7 +115,7 @@ class Formatter {
       for (const auto& [key, value] : arguments_.named) {
         if (key == name) return value;
       }
-      fail(concat("there is no argument '", name.substr(0, kShownBytes), "'"));
+      fail(concat("there is no argument '", name.substr(0, kShownFieldBytes), "'"));
     }
     bool& is_used = name.empty() ? counts_fields_ : names_fields_;
     is_used = true;

@@ -15,7 +15,7 @@ namespace {
 using namespace tessera::testing;
 
 // The test may run on another machine than it was built on, in the root of a copy of the tree.
-std::filesystem::path bundled_model() {
+std::filesystem::path model_folder() {
   const std::filesystem::path place = "models/tessera-13m";
   std::error_code ignored;
   const std::filesystem::path built = std::filesystem::path(TESSERA_SOURCE_DIR) / place;
@@ -38,7 +38,7 @@ TEST_F(ConstraintOnGpu, OutputsAreAlikeWithGraphsAndRunAhead) {
       options.max_batch = 8;
       options.use_graphs = use_graphs;
       options.runs_ahead = runs_ahead;
-      const std::unique_ptr<Engine> engine = Engine::load(bundled_model(), options);
+      const std::unique_ptr<Engine> engine = Engine::load(model_folder(), options);
       for (uint64_t i = 0; i < 8; ++i) {
         Request request;
         request.prompt = engine->tokenizer()->encode("A person as JSON:");

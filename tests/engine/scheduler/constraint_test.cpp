@@ -81,6 +81,19 @@ TEST(Constraint, EndsWhereNothingCanFollow) {
   }
 }
 
+TEST(Constraint, ATextThatMustBeEmptyEndsAtOnce) {
+  const auto engine = random_engine(tiny_options());
+  for (const bool ignores_eos : {false, true}) {
+    Request request = request_with({{.kind = ConstraintKind::regex, .text = ""}}, 3);
+    request.ignores_eos = ignores_eos;
+    request.min_new_tokens = 2;  // cannot be had
+    const Outcome outcome = run_one(*engine, request);
+    EXPECT_EQ(outcome.text, "");
+    EXPECT_EQ(outcome.finish, FinishReason::stop) << outcome.error;
+    EXPECT_EQ(outcome.tokens, std::vector<int32_t>{kEnd});
+  }
+}
+
 // Where the text may go on, the end of text is one of the choices: a bias makes it the only one.
 TEST(Constraint, EndOfTextIsAllowedWhereTheTextIsComplete) {
   const auto engine = random_engine(tiny_options());

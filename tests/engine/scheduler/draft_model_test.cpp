@@ -24,7 +24,7 @@ EngineOptions wide_options() {
   return options;
 }
 
-Request make_request(int32_t first, int64_t max_new_tokens = 60, float temperature = 0.0f) {
+Request draft_request(int32_t first, int64_t max_new_tokens = 60, float temperature = 0.0f) {
   Request request;
   for (int32_t i = 0; i < 5; ++i) request.prompt.push_back((first + 7 * i) % kTinyVocab);
   request.max_new_tokens = max_new_tokens;
@@ -36,7 +36,8 @@ Request make_request(int32_t first, int64_t max_new_tokens = 60, float temperatu
 // Greedy and sampled, alone and with siblings.
 std::vector<Request> mixed_requests() {
   std::vector<Request> requests;
-  for (int32_t i = 0; i < 4; ++i) requests.push_back(make_request(i, 40, i % 2 == 0 ? 0.0f : 0.9f));
+  for (int32_t i = 0; i < 4; ++i)
+    requests.push_back(draft_request(i, 40, i % 2 == 0 ? 0.0f : 0.9f));
   requests[1].num_outputs = 2;
   requests[3].sampling.top_p = 0.9f;
   requests[3].num_logprobs = 0;
@@ -103,7 +104,7 @@ TEST(DraftModel, ThatIsTheTargetIsAlwaysRight) {
 }
 
 TEST(DraftModel, ThatKnowsNothingIsHardlyAsked) {
-  const std::vector<Request> requests = {make_request(3, 100)};
+  const std::vector<Request> requests = {draft_request(3, 100)};
   const Answers plain = answer(*tiny_engine(wide_options()), requests);
   const Answers drafted = answer(*drafting_engine(DraftKind::other, wide_options()), requests);
   expect_same(drafted.outcomes, plain.outcomes);
@@ -113,7 +114,7 @@ TEST(DraftModel, ThatKnowsNothingIsHardlyAsked) {
 }
 
 TEST(DraftModel, CatchesUpWithALongPromptInChunks) {
-  Request request = make_request(1, 20);
+  Request request = draft_request(1, 20);
   for (int32_t i = 0; i < 90; ++i) request.prompt.push_back((i * i) % kTinyVocab);
   EngineOptions options = tiny_options();
   options.max_batch = 16;
@@ -130,10 +131,10 @@ TEST(DraftModel, WithAShorterContextEndsItsDraftsThere) {
   model::ModelConfig config = tiny_config();
   config.max_positions = 24;
   EngineOptions options = wide_options();
-  const Answers plain = answer(*tiny_engine(options), {make_request(2, 60)});
+  const Answers plain = answer(*tiny_engine(options), {draft_request(2, 60)});
   options.speculation = Speculation::draft;
   const auto engine = engine_over(tiny_model(tiny_config()), options, {}, tiny_model(config));
-  const Answers drafted = answer(*engine, {make_request(2, 60)});
+  const Answers drafted = answer(*engine, {draft_request(2, 60)});
   expect_same(drafted.outcomes, plain.outcomes);
   EXPECT_EQ(drafted.metrics.num_accepted_tokens, drafted.metrics.num_drafted_tokens);
   EXPECT_GT(drafted.metrics.num_drafted_tokens, 8);
@@ -141,7 +142,7 @@ TEST(DraftModel, WithAShorterContextEndsItsDraftsThere) {
 }
 
 TEST(DraftModel, KeepsToTheLimitsOfAStep) {
-  const Answers plain = answer(*tiny_engine(tiny_options()), {make_request(4, 40)});
+  const Answers plain = answer(*tiny_engine(tiny_options()), {draft_request(4, 40)});
   for (const int64_t limit : {1, 2, 3, 5}) {
     SCOPED_TRACE(limit);
     EngineOptions of_batch = wide_options(), of_tokens = wide_options(), of_logits = wide_options();
@@ -150,7 +151,7 @@ TEST(DraftModel, KeepsToTheLimitsOfAStep) {
     of_logits.max_step_logits = limit;
     for (const EngineOptions& options : {of_batch, of_tokens, of_logits}) {
       const Answers drafted =
-          answer(*drafting_engine(DraftKind::same, options), {make_request(4, 40)});
+          answer(*drafting_engine(DraftKind::same, options), {draft_request(4, 40)});
       expect_same(drafted.outcomes, plain.outcomes);
       EXPECT_EQ(drafted.metrics.num_drafted_tokens > 0, limit > 1);
     }
@@ -163,7 +164,7 @@ TEST(DraftModel, GoesOnWhereBothAreShortOfPages) {
   options.max_context = 100;
   options.max_batch = 16;
   std::vector<Request> requests;
-  for (int32_t i = 0; i < 5; ++i) requests.push_back(make_request(i, 60));
+  for (int32_t i = 0; i < 5; ++i) requests.push_back(draft_request(i, 60));
   const Answers plain = answer(*tiny_engine(options), requests);
   for (const DraftKind kind : kAllDraftKinds) {
     const Answers drafted = answer(*drafting_engine(kind, options), requests);
@@ -174,7 +175,7 @@ TEST(DraftModel, GoesOnWhereBothAreShortOfPages) {
 
 TEST(DraftModel, ForgetsACancelledRequest) {
   const auto engine = drafting_engine(DraftKind::same, wide_options());
-  const RequestId id = engine->submit(make_request(0, 100)).value();
+  const RequestId id = engine->submit(draft_request(0, 100)).value();
   Outcomes outcomes;
   for (int i = 0; i < 4; ++i) collect(engine->step(), outcomes);
   EXPECT_GT(engine->metrics().num_held_draft_pages, 0);
@@ -185,24 +186,24 @@ TEST(DraftModel, ForgetsACancelledRequest) {
 }
 
 TEST(DraftModel, IsNotForPenaltiesAndBeams) {
-  Request request = make_request(0, 30);
+  Request request = draft_request(0, 30);
   request.sampling.presence_penalty = 0.01f;
   const auto engine = drafting_engine(DraftKind::same, wide_options());
   EXPECT_EQ(answer(*engine, {request}).metrics.num_drafted_tokens, 0);
-  request = make_request(0, 30);
+  request = draft_request(0, 30);
   request.beam_width = 2;
   EXPECT_EQ(answer(*engine, {request}).metrics.num_drafted_tokens, 0);
 }
 
 TEST(DraftModel, WithoutFiniteLogitsProposesNothing) {
   EngineOptions options = wide_options();
-  const Answers plain = answer(*tiny_engine(options), {make_request(5)});
+  const Answers plain = answer(*tiny_engine(options), {draft_request(5)});
   options.speculation = Speculation::draft;
   std::unique_ptr<model::Model> broken = tiny_draft(DraftKind::same, options);
   const TensorView head = broken->weights().find("lm_head.weight").values;
   head.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   const auto engine = engine_over(tiny_model(tiny_config()), options, {}, std::move(broken));
-  const Answers drafted = answer(*engine, {make_request(5)});
+  const Answers drafted = answer(*engine, {draft_request(5)});
   expect_same(drafted.outcomes, plain.outcomes);
   EXPECT_EQ(drafted.metrics.num_drafted_tokens, 0);
 }
@@ -223,7 +224,7 @@ TEST(DraftModel, ThatFailsIsGivenUpAndNothingElseIsLost) {
 
 TEST(DraftModel, OnABrokenDeviceEndsTheEngine) {
   const auto engine = drafting_engine(DraftKind::same, wide_options());
-  engine->submit(make_request(0));
+  engine->submit(draft_request(0));
   engine->step();
   engine->on_stage([](engine::StepStage stage) {
     if (stage == engine::StepStage::draft) throw DeviceFault("cuda:0 is gone");

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -102,7 +103,7 @@ TEST_F(EngineOnGpu, GivesTheSameTokensWithADraftModelInFewerSteps) {
 }
 
 // Prompt logprobs of a text that the model wrote itself, computed in chunks of 64.
-std::vector<float> logprobs_on(Device device, DType dtype, KvFormat kv_type) {
+std::vector<float> logprobs_with(const EngineOptions& options) {
   const nlohmann::json oracle = read_oracle();
   Request request;
   for (size_t i = 0; request.prompt.size() < 300; i = (i + 1) % oracle["greedy"].size()) {
@@ -112,9 +113,11 @@ std::vector<float> logprobs_on(Device device, DType dtype, KvFormat kv_type) {
   }
   request.max_new_tokens = 0;
   request.wants_prompt_logprobs = true;
-  const std::unique_ptr<Engine> engine =
-      Engine::load(bundled_model(), options_of(device, dtype, kv_type));
+  const std::unique_ptr<Engine> engine = Engine::load(bundled_model(), options);
   return run_to_end(*engine, request).front().prompt_logprobs;
+}
+std::vector<float> logprobs_on(Device device, DType dtype, KvFormat kv_type) {
+  return logprobs_with(options_of(device, dtype, kv_type));
 }
 
 double mean_of(const std::vector<float>& values) {
@@ -181,11 +184,91 @@ INSTANTIATE_TEST_SUITE_P(All, TypesOnGpu,
                                   std::string(name(std::get<1>(test.param)));
                          });
 
+// Weights of codes, beside codes (auto) or values (plain).
+using Quantised = std::tuple<WeightFormat, ActivationFormat>;
+class QuantisedOnGpu : public GpuTest, public ::testing::WithParamInterface<Quantised> {
+ protected:
+  static EngineOptions options_on(Device device) {
+    EngineOptions options = options_of(device, DType::bf16, KvFormat::plain);
+    std::tie(options.weights, options.activations) = GetParam();
+    // The CPU multiplies both ways: it is told what auto means on the GPU.
+    const bool is_8bit = options.weights != WeightFormat::int4;
+    if (device.is_cpu() && is_8bit && options.activations == ActivationFormat::automatic) {
+      options.activations = ActivationFormat::codes;
+    }
+    return options;
+  }
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped() || HasFailure()) return;
+    const model::ModelConfig config = model::load_config(bundled_model());
+    const engine::DeviceChoice choice = engine::choose_device(config, options_on(cuda_device()));
+    const bool is_hopper = device_info(cuda_device()).compute_capability == 90;
+    if (choice.device.is_cpu() && is_hopper) FAIL() << choice.why_no_gpu;
+    if (choice.device.is_cpu()) GTEST_SKIP() << choice.why_no_gpu;
+  }
+};
+
+TEST_P(QuantisedOnGpu, ScoreATextAsTheCpuDoes) {
+  const std::vector<float> want = logprobs_with(options_on(cpu_device()));
+  const std::vector<float> got = logprobs_with(options_on(cuda_device()));
+  ASSERT_EQ(got.size(), want.size());
+  EXPECT_NEAR(mean_of(got), mean_of(want), 2e-2);
+  RecordProperty("difference", std::to_string(mean_of(got) - mean_of(want)));
+}
+
+// Steps of several requests, in graphs and without, give each the tokens it gets alone.
+TEST_P(QuantisedOnGpu, AnswerARequestAlikeInABatch) {
+  const nlohmann::json oracle = read_oracle();
+  std::vector<Request> requests;
+  for (const nlohmann::json& prompt : oracle["prompt_ids"]) {
+    Request request;
+    request.prompt = prompt.get<std::vector<int32_t>>();
+    request.sampling.temperature = 0.0f;
+    request.num_logprobs = 2;
+    request.ignores_eos = true;
+    request.max_new_tokens = 60;
+    requests.push_back(request);
+  }
+  EngineOptions options = options_on(cuda_device());
+  const std::unique_ptr<Engine> together = Engine::load(bundled_model(), options);
+  options.use_graphs = false;
+  const std::unique_ptr<Engine> alone = Engine::load(bundled_model(), options);
+  const auto answers = [](Engine& engine, std::span<const Request> some) {
+    std::vector<RequestId> ids;
+    for (const Request& request : some) ids.push_back(engine.submit(request).value());
+    Outcomes outcomes;
+    while (engine.has_work()) collect(engine.step(), outcomes);
+    std::vector<Outcome> all;
+    for (const RequestId id : ids) all.push_back(outcomes[{id, 0}]);
+    return all;
+  };
+  const std::vector<Outcome> got = answers(*together, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Outcome want = answers(*alone, {&requests[i], 1}).front();
+    EXPECT_EQ(got[i].tokens, want.tokens) << "prompt " << i;
+    EXPECT_EQ(got[i].logprobs, want.logprobs) << "prompt " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, QuantisedOnGpu,
+    ::testing::Combine(::testing::Values(WeightFormat::int8, WeightFormat::fp8,
+                                         WeightFormat::fp8_block, WeightFormat::int4),
+                       ::testing::Values(ActivationFormat::automatic, ActivationFormat::plain)),
+    [](const auto& test) {
+      return std::string(name(std::get<0>(test.param))) + "_" +
+             std::string(name(std::get<1>(test.param)));
+    });
+
 TEST_F(EngineOnGpu, IsWhatAutoChoosesAndTypesWithoutKernelsAreNot) {
   const model::ModelConfig config = model::load_config(bundled_model());
   EngineOptions options = options_of(cuda_device(), DType::bf16, KvFormat::plain);
   EXPECT_EQ(engine::choose_device(config, options).device, cuda_device());
-  options.weights = WeightFormat::int8;  // products with int8 weights are the CPU's so far
+  options.weights = WeightFormat::int8;
+  EXPECT_EQ(engine::choose_device(config, options).device, cuda_device());
+  options.dtype = DType::f32;  // 4-bit weights are multiplied by 16-bit values
+  options.weights = WeightFormat::int4;
   EXPECT_EQ(engine::choose_device(config, options).device, cpu_device());
   EXPECT_NE(message_of([&] { engine::check_device(config, options); }).find("gemm: no row takes"),
             std::string::npos);

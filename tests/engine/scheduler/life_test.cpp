@@ -13,7 +13,7 @@ namespace {
 
 using namespace tessera::testing;
 
-Request make_request(std::vector<int32_t> prompt, int64_t max_new_tokens) {
+Request short_request(std::vector<int32_t> prompt, int64_t max_new_tokens) {
   Request request;
   request.prompt = std::move(prompt);
   request.max_new_tokens = max_new_tokens;
@@ -46,8 +46,8 @@ TEST(Life, AnEngineThatRunsAheadWastesOneRowOfASequenceThatStops) {
     options.runs_ahead = runs_ahead;
     const auto engine = script_engine(pieces, options);
     Outcomes outcomes;
-    const RequestId stopped = engine->submit(make_request({0}, 50)).value();
-    const RequestId full = engine->submit(make_request({0}, 2)).value();
+    const RequestId stopped = engine->submit(short_request({0}, 50)).value();
+    const RequestId full = engine->submit(short_request({0}, 2)).value();
     run_all(*engine, outcomes);
     EXPECT_EQ((outcomes[{stopped, 0}].finish), FinishReason::stop);
     EXPECT_EQ((outcomes[{stopped, 0}].text), "bcd");
@@ -65,14 +65,14 @@ TEST(Life, AFullQueueTakesNoMoreUntilSomeStart) {
   options.max_queue = 3;
   options.max_batch = 2;
   const auto engine = tiny_engine(options);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine->submit(make_request({1, 2}, 4)).has_value());
-  EXPECT_FALSE(engine->submit(make_request({1, 2}, 4)).has_value());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine->submit(short_request({1, 2}, 4)).has_value());
+  EXPECT_FALSE(engine->submit(short_request({1, 2}, 4)).has_value());
   EXPECT_EQ(engine->metrics().num_waiting, 3);
   engine->step();
   EXPECT_EQ(engine->metrics().num_waiting, 1);
-  EXPECT_TRUE(engine->submit(make_request({1, 2}, 4)).has_value());
-  EXPECT_TRUE(engine->submit(make_request({1, 2}, 4)).has_value());
-  EXPECT_FALSE(engine->submit(make_request({1, 2}, 4)).has_value());
+  EXPECT_TRUE(engine->submit(short_request({1, 2}, 4)).has_value());
+  EXPECT_TRUE(engine->submit(short_request({1, 2}, 4)).has_value());
+  EXPECT_FALSE(engine->submit(short_request({1, 2}, 4)).has_value());
 }
 
 TEST(Life, HigherPriorityStartsFirst) {
@@ -81,7 +81,7 @@ TEST(Life, HigherPriorityStartsFirst) {
   const auto engine = tiny_engine(options);
   std::vector<RequestId> ids;
   for (const int32_t priority : {0, 5, 0, 5, -1}) {
-    Request request = make_request({1, 2, 3}, 2);
+    Request request = short_request({1, 2, 3}, 2);
     request.priority = priority;
     ids.push_back(engine->submit(request).value());
   }
@@ -105,7 +105,7 @@ TEST(Life, CancellingTakesEffectWithTheNextStepAndFreesThePages) {
     const auto engine = tiny_engine(options);
     std::vector<RequestId> ids;
     for (int i = 0; i < 12; ++i) {
-      Request request = make_request(counting(pick(0, 90), pick(1, 30)), pick(1, 30));
+      Request request = short_request(counting(pick(0, 90), pick(1, 30)), pick(1, 30));
       if (i % 4 == 1) request.num_outputs = 3;
       if (i % 4 == 2) request.beam_width = 2;
       ids.push_back(engine->submit(request).value());
@@ -131,10 +131,10 @@ TEST(Life, CancellingTakesEffectWithTheNextStepAndFreesThePages) {
 }
 
 TEST(Life, CancellingOneLeavesTheOthersAsTheyWere) {
-  const Outcome alone = run_one(*tiny_engine(), make_request(counting(5, 9), 12));
+  const Outcome alone = run_one(*tiny_engine(), short_request(counting(5, 9), 12));
   const auto engine = tiny_engine();
-  const RequestId kept = engine->submit(make_request(counting(5, 9), 12)).value();
-  const RequestId dropped = engine->submit(make_request(counting(7, 9), 12)).value();
+  const RequestId kept = engine->submit(short_request(counting(5, 9), 12)).value();
+  const RequestId dropped = engine->submit(short_request(counting(7, 9), 12)).value();
   Outcomes outcomes;
   for (int i = 0; i < 4; ++i) collect(engine->step(), outcomes);
   engine->cancel(dropped);
@@ -151,7 +151,7 @@ TEST(Life, DeadlinesEndTheWaitingAndTheRunning) {
   options.max_batch = 1;
   options.now = [&] { return now; };
   const auto engine = tiny_engine(options);
-  Request request = make_request({1, 2, 3}, 50);
+  Request request = short_request({1, 2, 3}, 50);
   request.deadline = now + std::chrono::seconds(10);
   const RequestId running = engine->submit(request).value();
   request.deadline = now + std::chrono::seconds(5);
@@ -175,7 +175,7 @@ TEST(Life, DeadlinesEndTheWaitingAndTheRunning) {
 
 TEST(Life, SiblingsShareThePagesOfTheirPrompt) {
   const auto engine = tiny_engine();
-  Request request = make_request(counting(0, 16), 8);
+  Request request = short_request(counting(0, 16), 8);
   request.sampling.temperature = 1.5f;
   request.sampling.seed = 4;
   request.num_outputs = 4;
@@ -206,12 +206,12 @@ TEST(Life, SiblingsShareThePagesOfTheirPrompt) {
 
 TEST(Life, SiblingsCopyThePageTheyShareInPart) {
   const auto engine = tiny_engine();
-  Request request = make_request(counting(0, 14), 6);
+  Request request = short_request(counting(0, 14), 6);
   request.num_outputs = 3;
   const RequestId id = engine->submit(request).value();
   Outcomes outcomes;
   run_all(*engine, outcomes);
-  const Outcome alone = run_one(*tiny_engine(), make_request(counting(0, 14), 6));
+  const Outcome alone = run_one(*tiny_engine(), short_request(counting(0, 14), 6));
   for (int32_t i = 0; i < 3; ++i) EXPECT_EQ((outcomes[{id, i}].tokens), alone.tokens);
 }
 
@@ -222,11 +222,11 @@ TEST(Life, ARequestWithBrokenLogitsFailsAlone) {
   model->weights().find("model.embed_tokens.weight").values.as<float>()[kPoison * config.hidden] =
       std::numeric_limits<float>::quiet_NaN();
   const auto engine = engine_over(std::move(model), tiny_options(64));
-  const Outcome alone = run_one(*tiny_engine(), make_request(counting(0, 20), 12));
+  const Outcome alone = run_one(*tiny_engine(), short_request(counting(0, 20), 12));
   ASSERT_EQ(std::count(alone.tokens.begin(), alone.tokens.end(), kPoison), 0);
-  Request poisoned = make_request({3, kPoison, 4}, 5);
+  Request poisoned = short_request({3, kPoison, 4}, 5);
   for (int round = 0; round < 6; ++round) {  // later rounds find the pages the poison was in
-    const RequestId good = engine->submit(make_request(counting(0, 20), 12)).value();
+    const RequestId good = engine->submit(short_request(counting(0, 20), 12)).value();
     poisoned.num_outputs = round % 3 == 1 ? 2 : 1;
     poisoned.beam_width = round % 3 == 2 ? 2 : 0;
     const RequestId bad = engine->submit(poisoned).value();
@@ -247,8 +247,8 @@ TEST(Life, MetricsSayHowWellMemoryIsUsed) {
   EngineOptions options = tiny_options(100);
   options.use_prefix_cache = false;
   const auto engine = tiny_engine(options);
-  engine->submit(make_request(counting(0, 10), 20));
-  engine->submit(make_request(counting(30, 5), 20));
+  engine->submit(short_request(counting(0, 10), 20));
+  engine->submit(short_request(counting(30, 5), 20));
   engine->step();
   const EngineMetrics metrics = engine->metrics();
   EXPECT_EQ(metrics.num_pages, 100);
@@ -278,9 +278,9 @@ TEST(Life, ChunksKeepDecodesGoing) {
   EngineOptions options = tiny_options();
   options.max_step_tokens = 8;
   const auto engine = tiny_engine(options);
-  const RequestId quick = engine->submit(make_request({1, 2}, 10)).value();
+  const RequestId quick = engine->submit(short_request({1, 2}, 10)).value();
   engine->step();
-  engine->submit(make_request(counting(0, 60), 2));
+  engine->submit(short_request(counting(0, 60), 2));
   for (int i = 1; i < 9; ++i) {  // the long prompt takes nine steps of seven tokens
     const std::vector<SequenceOutput> news = engine->step();
     ASSERT_EQ(news.size(), 1u);

@@ -23,7 +23,9 @@ namespace {
 
 constexpr int64_t kPlenty = int64_t{1} << 50;
 
-model::ModelConfig bundled_config() { return model::load_config(testing::bundled_model()); }
+model::ModelConfig bundled_config() {
+  return model::load_config(tessera::testing::bundled_model());
+}
 
 std::string refusal(const std::function<void()>& action) {
   try {
@@ -87,9 +89,9 @@ TEST(MemoryCheck, OfAGpuLooksAtTheHostToo) {
 // The folder has no weights: if they were looked for before memory is checked, that would be the
 // error.
 TEST(MemoryCheck, ComesBeforeWeightsAreLookedFor) {
-  const testing::TemporaryFolder folder;
+  const tessera::testing::TemporaryFolder folder;
   for (const char* name : {"config.json", "tokenizer.json"}) {
-    std::filesystem::copy_file(testing::bundled_model() / name, folder.path() / name);
+    std::filesystem::copy_file(tessera::testing::bundled_model() / name, folder.path() / name);
   }
   const std::string message = refusal(
       [&] { Engine::load(folder.path(), {.max_context = 64, .kv_bytes = int64_t{1} << 49}); });

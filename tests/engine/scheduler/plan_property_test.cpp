@@ -298,7 +298,7 @@ class Simulation {
 TEST(PlanProperty, HoldsOverRandomHistories) {
   int64_t num_preempted = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const auto pick = [&](int64_t low, int64_t high) {
       return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -312,13 +312,13 @@ TEST(PlanProperty, HoldsOverRandomHistories) {
     for (int i = 0; i < 60; ++i) {
       if (simulation.uniform(0, 2) == 0) simulation.arrive();
       simulation.step();
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
     int64_t num_steps = 0;
     while (!simulation.is_idle()) {  // nobody starves: with no arrivals all come to their end
       simulation.step();
       ASSERT_LT(++num_steps, 40000);
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
     EXPECT_EQ(simulation.num_free(), num_pages);
     num_preempted += simulation.num_preempted();

@@ -54,7 +54,7 @@ struct Steps {
     device.begin(sampling, num_draws, {});
     device.draw(view, num_draws,
                 {.has_edits = sampling.has_edits(), .has_masks = sampling.has_masks()}, {});
-    device.finish(sampling, view, {});
+    device.finish(sampling, view, {}, {});
     const std::span<RowResult> results = sampler.read(rows, device.wait());
     device.release();
     return results;

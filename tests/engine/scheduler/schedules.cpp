@@ -37,7 +37,7 @@ class Dice {
 };
 
 // Prompts with many shared prefixes: greedy and sampled, with and without siblings, beams and
-// logprobs. All begin with the same num_common tokens.
+// logprobs; every ninth asks for an embedding. All begin with the same num_common tokens.
 std::vector<Request> make_requests(int count, uint64_t seed, int64_t num_common) {
   Dice dice(seed);
   const std::vector<int32_t> common(static_cast<size_t>(num_common), 7);
@@ -78,6 +78,11 @@ std::vector<Request> make_requests(int count, uint64_t seed, int64_t num_common)
       request.prompt.resize(std::min<size_t>(request.prompt.size(), 8));  // fit the least memory
       request.max_new_tokens = std::min<int64_t>(request.max_new_tokens, 8);
     }
+    if (i % 9 == 8) {
+      request.pooling = i % 2 == 0 ? Pooling::last : Pooling::mean;
+      request.max_new_tokens = request.beam_width = 0;
+      request.num_outputs = 1;
+    }
     request.prompt.insert(request.prompt.begin(), common.begin(), common.end());
     request.priority = static_cast<int32_t>(dice(0, 2));
     requests.push_back(std::move(request));
@@ -111,6 +116,7 @@ void expect_same(const Outcome& got, const Outcome& want) {
   EXPECT_EQ(got.tokens, want.tokens);
   EXPECT_EQ(got.logprobs, want.logprobs);
   EXPECT_EQ(got.prompt_logprobs, want.prompt_logprobs);
+  EXPECT_EQ(got.embedding, want.embedding);
   EXPECT_EQ(got.finish, want.finish) << got.error;
   EXPECT_EQ(got.score, want.score);
 }
@@ -142,7 +148,7 @@ EngineOptions random_options(Dice& dice, const ScheduleCase& schedules) {
 }  // namespace
 
 ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
-  const std::vector<Request> requests = make_requests(40, 3, num_common_of(schedules));
+  const std::vector<Request> requests = make_requests(45, 3, num_common_of(schedules));
   const std::vector<std::vector<Outcome>> want = run_alone(requests, schedules);
   ScheduleCounts counts;
   for (uint64_t seed = 0; seed < schedules.num_schedules; ++seed) {

@@ -151,6 +151,7 @@ void collect(std::span<const SequenceOutput> news, Outcomes& outcomes) {
     outcome.num_cached_tokens += output.num_cached_tokens;
     outcome.score = output.score;
     if (!output.prompt_logprobs.empty()) outcome.prompt_logprobs = output.prompt_logprobs;
+    if (!output.embedding.empty()) outcome.embedding = output.embedding;
   }
 }
 

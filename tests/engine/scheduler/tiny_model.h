@@ -56,6 +56,7 @@ struct Outcome {
   std::string error;
   int64_t num_cached_tokens = 0;
   std::vector<float> prompt_logprobs;
+  std::vector<float> embedding;
   float score = 0.0f;
 };
 using Outcomes = std::map<std::pair<RequestId, int32_t>, Outcome>;

@@ -110,13 +110,41 @@ TEST(QuantizationConfig, ReadsTheSchemesOfCompressedTensors) {
   }
 }
 
-TEST(QuantizationConfig, SaysWhatIsNotUsed) {
-  const std::string weights = R"("num_bits": 8, "type": "int", "strategy": "channel")";
-  const auto formats = parse(compressed(
-      weights, "int-quantized", R"(, "input_activations": {"num_bits": 8, "type": "int"})"));
-  EXPECT_EQ(formats->activations, DType::i8);
-  ASSERT_EQ(formats->notes.size(), 1u);
-  EXPECT_NE(formats->notes[0].find("asks for activations as i8"), std::string::npos);
+TEST(QuantizationConfig, ReadsWhatInputsAreMeantToBe) {
+  struct Case {
+    std::string weights, format, inputs;
+    bool takes_codes, has_input_scale;
+    std::string note = {};
+  };
+  const std::string int8 = R"("num_bits": 8, "type": "int", "strategy": "channel")";
+  const std::string fp8 = R"("num_bits": 8, "type": "float", "strategy": "channel")";
+  const std::string int4 = R"("num_bits": 4, "strategy": "group", "group_size": 128)";
+  const std::vector<Case> cases = {
+      {int8, "int-quantized", R"("num_bits": 8, "type": "int", "dynamic": true)", true, false},
+      {int8, "int-quantized", R"("num_bits": 8, "type": "int", "dynamic": false)", true, true},
+      {int8, "int-quantized", R"("num_bits": 8, "dynamic": true, "symmetric": false)", true, false,
+       "quantised symmetrically"},
+      {fp8, "float-quantized", R"("num_bits": 8, "type": "float", "dynamic": true,
+                                  "strategy": "token")",
+       true, false},
+      {fp8, "float-quantized", R"("num_bits": 8, "type": "float")", true, true},
+      {fp8, "float-quantized", R"("num_bits": 8, "type": "int")", false, false,
+       "asks for 8-bit integers beside weights stored as e4m3"},
+      {int4, "pack-quantized", R"("num_bits": 8, "type": "int")", false, false,
+       "products take values instead"},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.inputs);
+    const auto formats = parse(
+        compressed(one.weights, one.format, R"(, "input_activations": {)" + one.inputs + "}"));
+    EXPECT_EQ(formats->of(kDown).takes_codes, one.takes_codes);
+    EXPECT_EQ(formats->of(kDown).has_input_scale, one.has_input_scale);
+    ASSERT_EQ(formats->notes.size(), one.note.empty() ? 0u : 1u);
+    if (one.note.empty()) continue;
+    EXPECT_NE(formats->notes[0].find(one.note), std::string::npos);
+  }
+  const auto fp8_static = parse(R"({"quant_method": "fp8", "activation_scheme": "static"})");
+  EXPECT_TRUE(fp8_static->of(kDown).takes_codes && fp8_static->of(kDown).has_input_scale);
 }
 
 TEST(QuantizationConfig, ReadsFp8WithAndWithoutBlocks) {

@@ -137,7 +137,7 @@ TEST(DecodedRows, SortColumnsByTheirGroup) {
 }
 
 // A block of a type by its bytes: 0x3c00 is 1 in f16, 0x3800 is 0.5, 0x4000 is 2.
-std::vector<float> values_of(int type, const std::vector<uint8_t>& bytes) {
+std::vector<float> unpacked_values(int type, const std::vector<uint8_t>& bytes) {
   const model::BlockType& block = model::block_type(type);
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), block.num_bytes);
   std::vector<float> values(static_cast<size_t>(block.num_elements));
@@ -156,7 +156,7 @@ TEST(GgufBlocks, Q4_0) {
   std::vector<uint8_t> block(18, 0x88);
   block[0] = 0x00, block[1] = 0x38;
   block[2] = 0xf0;  // element 0: 0 - 8; element 16: 15 - 8
-  const std::vector<float> values = values_of(2, block);
+  const std::vector<float> values = unpacked_values(2, block);
   EXPECT_EQ(values[0], -4.0f);
   EXPECT_EQ(values[16], 3.5f);
   EXPECT_EQ(values[1], 0.0f);
@@ -166,14 +166,14 @@ TEST(GgufBlocks, Q4_1AndQ5_1AddASmallestValue) {
   std::vector<uint8_t> block(20, 0x00);
   block[1] = 0x38, block[3] = 0x40;  // d 0.5, m 2
   block[4] = 0x3a;
-  std::vector<float> values = values_of(3, block);
+  std::vector<float> values = unpacked_values(3, block);
   EXPECT_EQ(values[0], 7.0f);
   EXPECT_EQ(values[16], 3.5f);
   EXPECT_EQ(values[31], 2.0f);
   block.resize(24, 0x00);
   block[4] = 0x01, block[6] = 0x01;  // the fifth bits of elements 0 and 16
   block[8] = 0x3a;
-  values = values_of(7, block);
+  values = unpacked_values(7, block);
   EXPECT_EQ(values[0], (16 + 10) * 0.5f + 2);
   EXPECT_EQ(values[16], (16 + 3) * 0.5f + 2);
   EXPECT_EQ(values[1], 2.0f);
@@ -184,7 +184,7 @@ TEST(GgufBlocks, Q5_0) {
   block[1] = 0x3c;
   block[5] = 0x80;   // the fifth bit of element 31
   block[21] = 0x50;  // the nibble of element 31: 5
-  const std::vector<float> values = values_of(6, block);
+  const std::vector<float> values = unpacked_values(6, block);
   EXPECT_EQ(values[31], 5.0f);  // 16 + 5 - 16
   EXPECT_EQ(values[0], -16.0f);
 }
@@ -193,7 +193,7 @@ TEST(GgufBlocks, Q8_0) {
   std::vector<uint8_t> block(34, 0x00);
   block[1] = 0x40;
   block[2] = 0x80, block[33] = 0x7f;
-  const std::vector<float> values = values_of(8, block);
+  const std::vector<float> values = unpacked_values(8, block);
   EXPECT_EQ(values[0], -256.0f);
   EXPECT_EQ(values[31], 254.0f);
 }
@@ -215,7 +215,7 @@ TEST(GgufBlocks, Q4_KAndQ5_K) {
   }
   block[16] = 0x21;                // element 0: 1; element 32: 2
   block[16 + 2 * 32 + 31] = 0x43;  // element 159: 3; element 191: 4
-  std::vector<float> values = values_of(12, block);
+  std::vector<float> values = unpacked_values(12, block);
   EXPECT_EQ(values[0], 1 * 1 - 4.5f);
   EXPECT_EQ(values[32], 2 * 2 - 5.0f);
   EXPECT_EQ(values[159], 53 * 3 - 6.5f);
@@ -226,7 +226,7 @@ TEST(GgufBlocks, Q4_KAndQ5_K) {
   std::copy_n(block.begin(), 16, wider.begin());
   std::copy_n(block.begin() + 16, 128, wider.begin() + 48);
   wider[16 + 31] = 1 << 5;  // group 5, element 31 of it: 191
-  values = values_of(13, wider);
+  values = unpacked_values(13, wider);
   EXPECT_EQ(values[191], 6 * 20 - 7.0f);
   EXPECT_EQ(values[159], 53 * 3 - 6.5f);
 }
@@ -239,7 +239,7 @@ TEST(GgufBlocks, Q6_K) {
   block[0] = 0x95;                                         // elements 0 and 64
   block[128] = 0b00'01'00'10;                              // upper bits of elements 0, 32, 64, 96
   block[64 + 63] = 0xf0, block[128 + 63] = 0b11'00'00'00;  // element 255: 63
-  const std::vector<float> values = values_of(14, block);
+  const std::vector<float> values = unpacked_values(14, block);
   EXPECT_EQ(values[0], 1.0f * (2 * 16 + 5 - 32));
   EXPECT_EQ(values[64], 5.0f * (1 * 16 + 9 - 32));
   EXPECT_EQ(values[255], -2.0f * (63 - 32));

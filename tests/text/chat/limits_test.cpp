@@ -19,7 +19,7 @@ std::string repeated(std::string_view text, size_t count) {
   return all;
 }
 
-struct Row {
+struct LimitRow {
   const char* source;
   const char* word;  // in the message
 };
@@ -28,7 +28,7 @@ constexpr const char* kSteps = "steps";
 constexpr const char* kBytes = "bytes";
 constexpr const char* kDepth = "deeper";
 
-constexpr Row kRows[] = {
+constexpr LimitRow kLimits[] = {
     {"{% for i in range(1000000000) %}{% endfor %}", kSteps},
     {"{{ range(10 ** 15)|list|length }}", kSteps},
     {"{% for i in range(900) %}{% for j in range(900) %}{% endfor %}{% endfor %}", kSteps},
@@ -81,7 +81,7 @@ constexpr Row kRows[] = {
 };
 
 TEST(Limits, RefuseWhatGrowsWithoutEnd) {
-  for (const Row& row : kRows) {
+  for (const LimitRow& row : kLimits) {
     SCOPED_TRACE(row.source);
     const auto start = std::chrono::steady_clock::now();
     EXPECT_TRUE(
@@ -93,7 +93,7 @@ TEST(Limits, RefuseWhatGrowsWithoutEnd) {
 }
 
 TEST(Limits, RefuseTheSameUnderTheDefaultsWithinSomeMemory) {
-  for (const Row& row : kRows) {
+  for (const LimitRow& row : kLimits) {
     SCOPED_TRACE(row.source);
     try {
       render(row.source);  // a few of them are small enough for the defaults

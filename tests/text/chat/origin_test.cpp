@@ -18,13 +18,13 @@ std::string show(const std::vector<TextPart>& parts) {
   return shown;
 }
 
-struct Row {
+struct OriginRow {
   const char* source;
   const char* parts;
 };
 
 // x is "  In|Put  ", y is "ab", d is {"k": "v"}: all three are input.
-constexpr Row kRows[] = {
+constexpr OriginRow kOrigins[] = {
     {"text", "<text>"},
     {"{{ x }}", "[  In|Put  ]"},
     {"{{ 'lit' }}", "<lit>"},
@@ -71,7 +71,7 @@ constexpr Row kRows[] = {
 };
 
 TEST(Origin, FollowsEveryByteThroughEveryOperation) {
-  for (const Row& row : kRows) {
+  for (const OriginRow& row : kOrigins) {
     SCOPED_TRACE(row.source);
     EXPECT_EQ(show(render_parts(row.source, R"({"x": "  In|Put  ", "y": "ab", "d": {"k": "v"}})")),
               row.parts);

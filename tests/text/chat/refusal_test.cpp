@@ -9,12 +9,12 @@
 namespace tessera::testing {
 namespace {
 
-struct Row {
+struct RefusedRow {
   const char* source;
   const char* message;
 };
 
-constexpr Row kUnknown[] = {
+constexpr RefusedRow kUnknown[] = {
     {"a\n\n{{ 1|foo }}", "chat template, line 3: unknown filter 'foo'"},
     {"\n{{ 1 is foo }}", "chat template, line 2: unknown test 'foo'"},
     {"{{ foo() }}", "line 1: unknown function 'foo'"},
@@ -35,7 +35,7 @@ constexpr Row kUnknown[] = {
     {"{{ strftime_now('%q') }}", "'strftime_now' knows the fields"},
 };
 
-constexpr Row kForbidden[] = {
+constexpr RefusedRow kForbidden[] = {
     {"{{ ''.__class__ }}", "attribute '__class__' is not allowed"},
     {"{{ ''['__class__'] }}", "attribute '__class__' is not allowed"},
     {"{{ messages.__class__.__mro__ }}", "attribute '__class__' is not allowed"},
@@ -56,7 +56,7 @@ constexpr Row kForbidden[] = {
     {"{{ messages|map('string') }}", "a generator has no printed form"},
 };
 
-constexpr Row kMistakes[] = {
+constexpr RefusedRow kMistakes[] = {
     {"{{ 1 / 0 }}", "'/' by zero"},
     {"{{ 1 // 0 }}{{ 1 % 0 }}", "'//' by zero"},
     {"{{ 9223372036854775807 + 1 }}", "the result of '+' exceeds 64 bits"},
@@ -96,7 +96,7 @@ constexpr Row kMistakes[] = {
     {"{{ raise_exception('no\nway') }}", "line 1: the template refuses: no\\nway"},
 };
 
-constexpr Row kSyntax[] = {
+constexpr RefusedRow kSyntax[] = {
     {"a\n{{ 1 + }}", "line 2: an expression is expected; found '}}'"},
     {"{{ 1", "a tag is not closed"},
     {"{{ 'a }}", "a string is not closed"},
@@ -124,8 +124,8 @@ constexpr Row kSyntax[] = {
 };
 
 template <size_t kSize>
-void expect_refused(const Row (&rows)[kSize]) {
-  for (const Row& row : rows) {
+void expect_refused(const RefusedRow (&rows)[kSize]) {
+  for (const RefusedRow& row : rows) {
     SCOPED_TRACE(row.source);
     EXPECT_TRUE(refused([&] { render(row.source); }, {"chat template, line ", row.message}));
   }

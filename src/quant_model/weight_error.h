@@ -1,0 +1,36 @@
+// How far values are from what they stand for. Rows are summed by all threads and added in order.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "core/parallel.h"
+#include "tessera/core/tensor.h"
+
+namespace tessera::quant {
+
+// |a - b| / |a| of two f32 matrices, Euclidean.
+inline double relative_distance(const TensorView& a, const TensorView& b) {
+  const int64_t n = a.size(0), k = a.size(1);
+  std::vector<double> errors(static_cast<size_t>(n)), sizes(static_cast<size_t>(n));
+  parallel_for(n, 2 * k, [&](int64_t row) {
+    const float* x = a.as<float>() + row * k;
+    const float* y = b.as<float>() + row * k;
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      const double difference = double{x[i]} - y[i];
+      error += difference * difference;
+      size += double{x[i]} * x[i];
+    }
+    errors[static_cast<size_t>(row)] = error;
+    sizes[static_cast<size_t>(row)] = size;
+  });
+  double error = 0, size = 0;
+  for (const double one : errors) error += one;
+  for (const double one : sizes) size += one;
+  return std::sqrt(error) / std::sqrt(size);
+}
+
+}  // namespace tessera::quant
