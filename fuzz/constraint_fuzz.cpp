@@ -1,5 +1,5 @@
 // Fuzzes the compilers of constraints: they end soon, and what they accept can be generated. The
-// first byte says which kind the rest is.
+// first byte says which kind the rest is, unless TESSERA_FUZZ_KIND does.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <string>
@@ -33,11 +33,16 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   constexpr ConstraintKind kKinds[] = {ConstraintKind::json_schema, ConstraintKind::regex,
                                        ConstraintKind::grammar};
+#ifdef TESSERA_FUZZ_KIND
+  constexpr int kind = TESSERA_FUZZ_KIND;
+#else
+  const int kind = data[0] % 3;
+#endif
   const std::string_view text = fuzz::as_text(data + 1, size - 1);
   const ConstraintLimits limits{.states = 5000, .memory = 16 << 20, .milliseconds = 200};
   try {
     const auto constraint = Constraint::compile(
-        {.kind = kKinds[data[0] % 3], .text = std::string(text), .max_whitespace = data[0] / 3 % 2},
+        {.kind = kKinds[kind], .text = std::string(text), .max_whitespace = data[0] / 3 % 2},
         limits);
     fuzz::require(constraint->automaton().num_states() <= limits.states, "states are bounded");
     constraint->matches(text);

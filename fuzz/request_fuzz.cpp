@@ -8,14 +8,17 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   static const testing::Bundled bundled(
+      "{% for t in tools %}<tool_call>{{ t.function.name }}{% endfor %}"
       "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}");
   const server::ServedModel& model = bundled.model();
-  for (const server::Api api : {server::Api::completions, server::Api::chat}) {
+  for (const server::Api api :
+       {server::Api::completions, server::Api::chat, server::Api::embeddings}) {
     try {
       const server::GenerationRequest made =
           server::read_generation(api, fuzz::as_text(data, size), model);
       fuzz::require(!made.prompts.empty(), "there is a prompt");
-      fuzz::require(made.echoes.size() == made.prompts.size(), "each prompt has its echo");
+      const bool has_text = api != server::Api::embeddings;
+      fuzz::require(made.echoes.size() == (has_text ? made.prompts.size() : 0), "echoes");
       for (const Request& one : made.prompts) {
         engine::check_request(one, model.capacity);
         fuzz::require(one.num_outputs >= made.num_choices, "enough sequences are sampled");

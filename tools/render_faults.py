@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # Writes the table of docs/faults.md from tests/faults.json and the results of a test run.
 # SPDX-License-Identifier: MIT
-"""tests/faults.json lists faults and the tests that prove what happens; this tool renders it.
+"""tests/faults.json lists faults and the tests that prove what happens; this tool renders it. A row
+with "is_not_applicable" has no tests, and says why in its answer.
 
 render_faults.py RESULTS.xml...   writes the table with the results of a test run, from files of
                                   `ctest --output-junit`, `--gtest_output=xml` or
@@ -28,6 +29,7 @@ PAGE = "docs/faults.md"
 BLOCK = re.compile(r"(<!-- faults:begin -->\n)(?P<body>.*?)(<!-- faults:end -->)", re.DOTALL)
 HEAD = "| # | fault | what happens | proved by | result |\n|---|---|---|---|---|\n"
 NOT_RUN = "not run"
+NOT_APPLICABLE = "not applicable"
 
 GOOGLETEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 CTEST = re.compile(r"add_test\(\s*NAME\s+([\w.]+)")
@@ -100,8 +102,9 @@ def render(rows, text_of_row):
     lines = [HEAD]
     for row in rows:
         tests = "<br>".join(f"`{test}`" for test in row["tests"])
+        result = NOT_APPLICABLE if row.get("is_not_applicable") else text_of_row(row)
         lines.append(
-            f"| {row['id']} | {row['fault']} | {row['answer']} | {tests} | {text_of_row(row)} |\n")
+            f"| {row['id']} | {row['fault']} | {row['answer']} | {tests} | {result} |\n")
     return "".join(lines)
 
 
@@ -120,7 +123,7 @@ def check_tree(root):
     for row in rows:
         if ids.count(row["id"]) > 1:
             problems.append(f"{TABLE}: row {row['id']} appears twice")
-        if not row["tests"]:
+        if not row["tests"] and not row.get("is_not_applicable"):
             problems.append(f"{TABLE}: row {row['id']} names no test")
         for test in row["tests"]:
             if test not in known:

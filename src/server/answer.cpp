@@ -51,6 +51,17 @@ Answer::Answer(const ServedModel& model, GenerationRequest request, std::string 
           (is_chat && request_.is_streamed ? ".chunk" : "") +
           "\",\"created\":" + std::to_string(created) + ",\"model\":" + json_string(model.name);
   for (const Request& one : request_.prompts) num_prompt_tokens_ += std::ssize(one.prompt);
+  if (!request_.tools) return;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].calls.emplace(*request_.tools, id_ + "/" + std::to_string(i));
+  }
+}
+
+std::string_view Answer::finish_of(const Choice& choice) const {
+  if (choice.finish == FinishReason::none) return {};
+  const bool has_calls = choice.calls && choice.calls->num_calls() > 0;
+  if (has_calls && choice.finish == FinishReason::stop) return "tool_calls";
+  return finish_name(choice.finish);
 }
 
 std::string Answer::token_json(int32_t token) const {
@@ -112,13 +123,13 @@ std::string Answer::completion_logprobs(size_t prompt, const std::vector<OutputT
 }
 
 std::string Answer::event(size_t index, std::string_view payload, std::string_view logprobs,
-                          FinishReason finish) const {
+                          std::string_view finish) const {
   std::string text = "data: " + head_ + ",\"choices\":[{\"index\":" + std::to_string(index) + ",";
   text += payload;
   text += ",\"logprobs\":";
   text += logprobs.empty() ? "null" : logprobs;
   text += ",\"finish_reason\":";
-  text += finish == FinishReason::none ? "null" : json_string(finish_name(finish));
+  text += finish.empty() ? "null" : json_string(finish);
   text += "}]";
   if (request_.wants_usage) text += ",\"usage\":null";
   return text += "}\n\n";
@@ -128,9 +139,32 @@ std::string Answer::begin_events() {
   if (request_.api != Api::chat) return {};
   std::string text;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    text += event(i, R"("delta":{"role":"assistant","content":""})", {}, FinishReason::none);
+    text += event(i, R"("delta":{"role":"assistant","content":""})", {}, {});
   }
   return text;
+}
+
+// What an event of a chat adds: text, calls, or nothing.
+std::string Answer::chat_delta(Choice& choice, std::string_view text, FinishReason finish) {
+  CallReader::News news{.content = std::string(text)};
+  if (choice.calls) news = choice.calls->take(text, finish != FinishReason::none);
+  std::string delta;
+  if (!news.content.empty()) delta = "\"content\":" + json_string(news.content);
+  if (!news.calls.empty())
+    delta += (delta.empty() ? "" : ",") + ("\"tool_calls\":[" + news.calls + "]");
+  return delta;
+}
+
+std::string Answer::chat_message(Choice& choice) {
+  std::string content = choice.text, calls;
+  if (choice.calls) {
+    content = choice.calls->take(choice.text, /*is_end=*/true).content;
+    calls = choice.calls->whole();
+  }
+  const bool has_content = !content.empty() || calls.empty();
+  return "\"message\":{\"role\":\"assistant\",\"content\":" +
+         (has_content ? json_string(content) : "null") +
+         (calls.empty() ? "" : ",\"tool_calls\":[" + calls + "]") + "}";
 }
 
 std::string Answer::token_event(size_t prompt, const SequenceOutput& output, Choice& choice) {
@@ -144,13 +178,14 @@ std::string Answer::token_event(size_t prompt, const SequenceOutput& output, Cho
   std::string logprobs;
   if (request_.api == Api::chat) {
     if (has_tokens) logprobs = chat_logprobs(output.tokens);
-    const std::string delta = text.empty() ? "{}" : "{\"content\":" + json_string(text) + "}";
-    return event(index, "\"delta\":" + delta, logprobs, output.finish);
+    const std::string delta = chat_delta(choice, text, output.finish);
+    if (delta.empty() && !has_tokens && output.finish == FinishReason::none) return {};
+    return event(index, "\"delta\":{" + delta + "}", logprobs, finish_of(choice));
   }
   if (has_tokens || (echoes && request_.wants_logprobs)) {
     logprobs = completion_logprobs(prompt, output.tokens, echoes, choice.text_offset);
   }
-  return event(index, "\"text\":" + json_string(text), logprobs, output.finish);
+  return event(index, "\"text\":" + json_string(text), logprobs, finish_of(choice));
 }
 
 std::string Answer::take(size_t prompt, const SequenceOutput& output) {
@@ -164,6 +199,7 @@ std::string Answer::take(size_t prompt, const SequenceOutput& output) {
   if (output.finish != FinishReason::none) --num_unfinished_;
   if (request_.is_streamed) return token_event(prompt, output, choice);
   choice.text += output.text;
+  if (!output.embedding.empty()) choice.embedding = output.embedding;
   for (const OutputToken& token : output.tokens) choice.total_logprob += token.logprob;
   if (request_.wants_logprobs) {
     choice.tokens.insert(choice.tokens.end(), output.tokens.begin(), output.tokens.end());
@@ -188,6 +224,7 @@ std::string Answer::end_events() {
 }
 
 std::string Answer::body() {
+  if (request_.api == Api::embeddings) return embedding_body();
   std::string list;
   for (size_t prompt = 0; prompt < request_.prompts.size(); ++prompt) {
     std::vector<int32_t> order(static_cast<size_t>(num_sampled_));
@@ -207,8 +244,7 @@ std::string Answer::body() {
       std::string payload;
       if (request_.api == Api::chat) {
         if (request_.wants_logprobs) logprobs = chat_logprobs(choice.tokens);
-        payload =
-            "\"message\":{\"role\":\"assistant\",\"content\":" + json_string(choice.text) + "}";
+        payload = chat_message(choice);
       } else {
         if (request_.wants_logprobs) {
           logprobs =
@@ -217,8 +253,8 @@ std::string Answer::body() {
         payload = "\"text\":" + json_string(request_.echoes[prompt] + choice.text);
       }
       list += (list.empty() ? "{" : ",{") + ("\"index\":" + std::to_string(index)) + "," + payload +
-              ",\"logprobs\":" + logprobs +
-              ",\"finish_reason\":" + json_string(finish_name(choice.finish)) + "}";
+              ",\"logprobs\":" + logprobs + ",\"finish_reason\":" + json_string(finish_of(choice)) +
+              "}";
     }
   }
   return head_ + ",\"choices\":[" + list + "],\"usage\":" + usage() + "}";

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,8 @@ class Answer {
   struct Choice {
     std::string text;
     std::vector<OutputToken> tokens;  // if logprobs are wanted, or to choose the best of several
+    std::vector<float> embedding;
+    std::optional<CallReader> calls;  // if the request has tools
     FinishReason finish = FinishReason::none;
     int64_t num_tokens = 0;
     double total_logprob = 0;
@@ -50,7 +53,12 @@ class Answer {
     return choices_[prompt * static_cast<size_t>(num_sampled_) + static_cast<size_t>(index)];
   }
   std::string event(size_t index, std::string_view payload, std::string_view logprobs,
-                    FinishReason finish) const;
+                    std::string_view finish) const;
+  // The reason as clients see it; empty: the choice goes on.
+  std::string_view finish_of(const Choice& choice) const;
+  std::string chat_delta(Choice& choice, std::string_view text, FinishReason finish);
+  std::string chat_message(Choice& choice);
+  std::string embedding_body() const;
   std::string token_event(size_t prompt, const SequenceOutput& output, Choice& choice);
   std::string chat_logprobs(const std::vector<OutputToken>& tokens) const;
   std::string completion_logprobs(size_t prompt, const std::vector<OutputToken>& tokens,

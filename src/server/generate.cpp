@@ -43,6 +43,10 @@ void Service::post_chat(const std::shared_ptr<Exchange>& exchange) {
   generate(Api::chat, exchange);
 }
 
+void Service::post_embeddings(const std::shared_ptr<Exchange>& exchange) {
+  generate(Api::embeddings, exchange);
+}
+
 // Refuses before the body is read if there is no room, which costs nothing.
 void Service::check_room(size_t num_prompts, std::optional<size_t> key) const {
   const int64_t most = options_.max_requests;
@@ -63,17 +67,40 @@ void Service::check_room(size_t num_prompts, std::optional<size_t> key) const {
   }
 }
 
+void Service::compile(GenerationRequest& request) {
+  if (request.constraint) use_constraint(request, constraints_.compile(*request.constraint));
+}
+
+// Large bodies are read, and constraints compiled, where they hold up nobody.
 void Service::generate(Api api, const std::shared_ptr<Exchange>& exchange) {
   check_ready();
   check_room(1, find_key(options_.keys, exchange->request().authorization));
   const Clock::time_point arrival = Clock::now();
   const std::string& body = exchange->request().body;
-  if (body.size() <= kLargeBody) {
-    return admit(read_generation(api, body, *model_), exchange, arrival);
+  if (body.size() > kLargeBody) {
+    return read_elsewhere(exchange, arrival, [this, api, &body] {
+      GenerationRequest made = read_generation(api, body, *model_);
+      compile(made);
+      return made;
+    });
   }
-  const auto read = [this, api, exchange, arrival, &body] {
+  GenerationRequest made = read_generation(api, body, *model_);
+  if (!made.constraint || constraints_.find(made.constraint->spec)) {
+    compile(made);
+    return admit(std::move(made), exchange, arrival);
+  }
+  read_elsewhere(exchange, arrival, [this, made = std::move(made)]() mutable {
+    compile(made);
+    return std::move(made);
+  });
+}
+
+// Admits the request that `read` returns on another thread.
+void Service::read_elsewhere(const std::shared_ptr<Exchange>& exchange, Clock::time_point arrival,
+                             std::function<GenerationRequest()> read) {
+  const auto task = [this, exchange, arrival, read = std::move(read)] {
     try {
-      auto made = std::make_shared<GenerationRequest>(read_generation(api, body, *model_));
+      auto made = std::make_shared<GenerationRequest>(read());
       links_.post([this, made, exchange, arrival] {
         try {
           check_ready();
@@ -92,7 +119,9 @@ void Service::generate(Api api, const std::shared_ptr<Exchange>& exchange) {
       });
     }
   };
-  if (!reader_.post(read)) throw ApiError(429, "too many large requests wait; try again");
+  if (!reader_.post(task)) {
+    throw ApiError(429, "too many requests wait to be read; try again", {}, "overloaded");
+  }
 }
 
 void Service::admit(GenerationRequest request, const std::shared_ptr<Exchange>& exchange,
@@ -101,9 +130,9 @@ void Service::admit(GenerationRequest request, const std::shared_ptr<Exchange>& 
   const size_t num_prompts = request.prompts.size();
   if (static_cast<int64_t>(num_prompts) > options_.max_requests) {
     throw ApiError(400,
-                   concat("prompt has ", num_prompts, " prompts; this server takes ",
+                   concat("there are ", num_prompts, " prompts; this server takes ",
                           options_.max_requests, " at once"),
-                   "prompt");
+                   request.api == Api::embeddings ? "input" : "prompt");
   }
   const auto key = find_key(options_.keys, exchange->request().authorization);
   check_room(num_prompts, key);
@@ -111,7 +140,9 @@ void Service::admit(GenerationRequest request, const std::shared_ptr<Exchange>& 
     options_.log(log_line("ignored_fields", {{"fields", request.ignored}}));
   }
   std::vector<Request> prompts = request.prompts;
-  const std::string kind = request.api == Api::chat ? "chatcmpl-" : "cmpl-";
+  const std::string kind = request.api == Api::chat         ? "chatcmpl-"
+                           : request.api == Api::embeddings ? "embd-"
+                                                            : "cmpl-";
   std::string id = concat(kind, id_stem_, "-", ++last_request_);
   auto job = std::make_shared<Job>(
       Job{.exchange = exchange,

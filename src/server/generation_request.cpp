@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/text.h"
-#include "server/constraint.h"
 #include "server/json_fields.h"
+#include "server/messages.h"
 
 namespace tessera::server {
 namespace {
@@ -26,6 +26,7 @@ constexpr std::array kNames = {
 
 std::string client_name(std::string_view field, Api api) {
   if (field == "prompt" && api == Api::chat) return "messages";
+  if (field == "prompt" && api == Api::embeddings) return "input";
   if (field == "num_logprobs") return api == Api::chat ? "top_logprobs" : "logprobs";
   const auto found = std::ranges::find(kNames, field, &Name::first);
   return std::string(found == kNames.end() ? field : found->second);
@@ -96,11 +97,11 @@ void read_sampling(Fields& fields, SamplingParams& sampling) {
 Request read_request(Fields& fields, const ServedModel& model) {
   Request request;
   read_sampling(fields, request.sampling);
-  read_constraint(fields, request);
   request.min_new_tokens = fields.integer("min_tokens", 0);
   request.stop = fields.texts("stop");
   request.stop_tokens = fields.token_ids("stop_token_ids", model.capacity.vocab);
   request.ignores_eos = fields.flag("ignore_eos", false);
+  request.keeps_special = !fields.flag("skip_special_tokens", true);
   request.priority = small(fields, "priority", 0);
   request.cache_salt = fields.text("cache_salt").value_or("");
   if (const std::optional<double> seconds = fields.number("timeout")) {
@@ -132,42 +133,59 @@ void read_logprobs(Fields& fields, Api api, GenerationRequest& made, Request& re
   if (num_top) request.num_logprobs = small(fields, "logprobs", 0);
 }
 
+// Room for one generated token, unless none is generated.
 void check_length(const std::vector<int32_t>& prompt, const ServedModel& model, Api api) {
   const auto num = std::ssize(prompt);
-  if (num < model.capacity.max_context) return;
-  const std::string field = api == Api::chat ? "messages" : "prompt";
+  const int64_t room = model.capacity.max_context - (api == Api::embeddings ? 0 : 1);
+  if (num <= room) return;
+  const std::string field = client_name("prompt", api);
   throw ApiError(400,
                  concat("the context of this model is ", model.capacity.max_context,
                         " tokens, and ", field, " has ", num, "; shorten it"),
                  field, "context_length_exceeded");
 }
 
-std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const ServedModel& model) {
-  const Json* given = fields.find("prompt");
-  if (given == nullptr)
-    throw ApiError(400, "prompt is missing; give a text or token ids", "prompt");
-  const int64_t vocab = model.capacity.vocab;
-  if (given->is_string()) return {encode_prompt(model, given->get<std::string>(), "prompt")};
-  if (!given->is_array()) {
-    refuse_value("prompt", *given, "a string, a list of strings, token ids, or a list of those");
+// Plain text as a prompt; `place` is where in the field `name` it stands.
+std::vector<int32_t> encode_prompt(const ServedModel& model, const std::string& text,
+                                   const std::string& place, const char* name) {
+  if (text.empty()) throw ApiError(400, concat(place, " is empty; give some text"), name);
+  try {
+    return model.prompts->continuation(text, /*has_special=*/false);
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), name);
   }
-  if (given->empty()) throw ApiError(400, "prompt is empty; give a text or token ids", "prompt");
-  if (given->front().is_number()) return {read_token_ids("prompt", *given, vocab)};
+}
+
+// A text, token ids, or a list of either, from the field `name`.
+std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const char* name,
+                                               const ServedModel& model) {
+  const Json* given = fields.find(name);
+  if (given == nullptr) {
+    throw ApiError(400, concat(name, " is missing; give a text or token ids"), name);
+  }
+  const int64_t vocab = model.capacity.vocab;
+  if (given->is_string()) return {encode_prompt(model, given->get<std::string>(), name, name)};
+  if (!given->is_array()) {
+    refuse_value(name, *given, "a string, a list of strings, token ids, or a list of those");
+  }
+  if (given->empty()) {
+    throw ApiError(400, concat(name, " is empty; give a text or token ids"), name);
+  }
+  if (given->front().is_number()) return {read_token_ids(name, *given, vocab)};
   if (std::ssize(*given) > kMaxPrompts) {
-    throw ApiError(400,
-                   concat("prompt has ", given->size(), " prompts; give at most ", kMaxPrompts),
-                   "prompt");
+    throw ApiError(
+        400, concat(name, " has ", given->size(), " prompts; give at most ", kMaxPrompts), name);
   }
   std::vector<std::vector<int32_t>> all;
   for (size_t i = 0; i < given->size(); ++i) {
     const Json& one = (*given)[i];
-    const std::string field = concat("prompt[", i, "]");
+    const std::string field = concat(name, "[", i, "]");
     if (one.is_string()) {
-      all.push_back(encode_prompt(model, one.get<std::string>(), field));
+      all.push_back(encode_prompt(model, one.get<std::string>(), field, name));
     } else {
       all.push_back(read_token_ids(field, one, vocab));
     }
-    if (all.back().empty()) throw ApiError(400, concat(field, " is empty"), "prompt");
+    if (all.back().empty()) throw ApiError(400, concat(field, " is empty"), name);
   }
   return all;
 }
@@ -200,32 +218,49 @@ void read_streaming(Fields& fields, GenerationRequest& made) {
   made.wants_usage = inner.flag("include_usage", false);
 }
 
-// The text of a message, which may come in parts.
-std::string read_content(const Json& content, const std::string& field) {
-  if (content.is_string()) return content.get<std::string>();
-  if (content.is_null()) return {};
-  if (!content.is_array()) refuse_value(field, content, "a string or a list of text parts");
-  std::string text;
-  for (const Json& part : content) {
-    const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
-                         part.contains("text") && part["text"].is_string();
-    if (!is_text) refuse_value(field, part, R"(parts {"type": "text", "text": ...} only)");
-    text += part["text"].get<std::string>();
+// The prompt of a chat, and what the request is to do for its tools.
+std::vector<int32_t> read_chat(Fields& fields, const ServedModel& model, GenerationRequest& made,
+                               Request& request) {
+  if (!model.prompts->has_template()) {
+    throw ApiError(400, "this model has no chat template; use /v1/completions to continue a text",
+                   "messages");
   }
-  return text;
+  made.tools = read_tools(fields, model.tool_format);
+  Json variables = Json::object();
+  if (const Json* more = fields.find("chat_template_kwargs")) {
+    if (!more->is_object()) refuse_value("chat_template_kwargs", *more, "an object");
+    variables = *more;
+  }
+  if (made.tools) {
+    variables["tools"] = Json::parse(made.tools->tools_json);
+    if (made.tools->constraint) {
+      if (made.constraint) {
+        throw ApiError(400,
+                       concat("tool_choice asks for a call beside ", made.constraint->field,
+                              "; leave one of them out"),
+                       "tool_choice");
+      }
+      made.constraint = FieldConstraint{"tools", *made.tools->constraint};
+    } else {  // the marks around calls may be control tokens
+      request.keeps_special = true;
+    }
+  }
+  const std::vector<ChatMessage> messages = read_messages(fields);
+  try {
+    return model.prompts->chat(messages, variables.empty() ? std::string() : variables.dump());
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), "messages");
+  }
+}
+
+Pooling read_pooling(Fields& fields) {
+  const std::string name = fields.text("pooling").value_or("mean");
+  if (name == "mean") return Pooling::mean;
+  if (name == "last") return Pooling::last;
+  refuse_value("pooling", name, R"("mean" or "last")");
 }
 
 }  // namespace
-
-std::vector<int32_t> encode_prompt(const ServedModel& model, const std::string& text,
-                                   const std::string& field) {
-  if (text.empty()) throw ApiError(400, concat(field, " is empty; give some text"), "prompt");
-  try {
-    return model.prompts->continuation(text, /*has_special=*/false);
-  } catch (const Error& error) {
-    throw ApiError(400, error.what(), "prompt");
-  }
-}
 
 void check_model(Fields& fields, const ServedModel& model) {
   const std::optional<std::string> name = fields.text("model");
@@ -236,54 +271,26 @@ void check_model(Fields& fields, const ServedModel& model) {
       "model", "model_not_found");
 }
 
-std::vector<ChatMessage> read_messages(Fields& fields) {
-  const Json* given = fields.find("messages");
-  if (given == nullptr) throw ApiError(400, "messages is missing; give a list", "messages");
-  if (!given->is_array()) refuse_value("messages", *given, "a list of messages");
-  if (given->empty()) throw ApiError(400, "messages is empty; give at least one", "messages");
-  std::vector<ChatMessage> messages;
-  for (size_t i = 0; i < given->size(); ++i) {
-    const Json& one = (*given)[i];
-    const std::string field = concat("messages[", i, "]");
-    if (!one.is_object()) refuse_value(field, one, "an object with role and content");
-    if (!one.contains("role") || !one["role"].is_string()) {
-      refuse_value(field + ".role", one.value("role", Json()), "a string such as user");
-    }
-    ChatMessage message{.role = one["role"].get<std::string>(),
-                        .content = read_content(one.value("content", Json()), field + ".content")};
-    Json more = one;
-    more.erase("role");
-    more.erase("content");
-    if (!more.empty()) message.fields_json = more.dump();
-    messages.push_back(std::move(message));
-  }
-  return messages;
-}
-
 GenerationRequest read_generation(Api api, std::string_view body, const ServedModel& model) {
+  if (api == Api::embeddings) return read_embedding(body, model);
   const Json parsed = parse_body(body);
   Fields fields(parsed);
   check_model(fields, model);
   GenerationRequest made{.api = api};
-  if (api == Api::chat && !model.prompts->has_template()) {
-    throw ApiError(400, "this model has no chat template; use /v1/completions to continue a text",
-                   "messages");
-  }
   Request request = read_request(fields, model);
+  made.constraint = read_constraint(fields);
   read_streaming(fields, made);
   read_logprobs(fields, api, made, request);
   read_counts(fields, made, request);
 
   std::vector<std::vector<int32_t>> prompts;
   if (api == Api::chat) {
-    const std::vector<ChatMessage> messages = read_messages(fields);
-    try {
-      prompts.push_back(model.prompts->chat(messages));
-    } catch (const Error& error) {
-      throw ApiError(400, error.what(), "messages");
-    }
+    prompts.push_back(read_chat(fields, model, made, request));
   } else {
-    prompts = read_prompts(fields, model);
+    if (const Json* tools = fields.find("tools"); tools != nullptr && !tools->empty()) {
+      throw ApiError(400, "tools are for /v1/chat/completions; leave them out", "tools");
+    }
+    prompts = read_prompts(fields, "prompt", model);
     made.wants_echo = fields.flag("echo", false);
     if (const std::optional<std::string> suffix = fields.text("suffix");
         suffix && !suffix->empty()) {
@@ -302,7 +309,41 @@ GenerationRequest read_generation(Api api, std::string_view body, const ServedMo
     check_by_engine(one, model, api);
     made.echoes.push_back(made.wants_echo ? model.tokenizer->decode(one.prompt) : std::string());
   }
-  fields.find("user");  // says who asks, which changes nothing here
+  fields.text("user");  // says who asks, which changes nothing here
+  made.ignored = fields.unread();
+  return made;
+}
+
+void use_constraint(GenerationRequest& made, std::shared_ptr<const Constraint> constraint) {
+  for (Request& one : made.prompts) one.constraint = constraint;
+}
+
+GenerationRequest read_embedding(std::string_view body, const ServedModel& model) {
+  const Json parsed = parse_body(body);
+  Fields fields(parsed);
+  check_model(fields, model);
+  GenerationRequest made{.api = Api::embeddings};
+  const std::string format = fields.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64") {
+    refuse_value("encoding_format", format, R"("float" or "base64")");
+  }
+  made.is_base64 = format == "base64";
+  made.is_normalized = fields.flag("normalize", true);
+  if (const auto size = fields.integer("dimensions"); size && *size != model.hidden) {
+    refuse_value("dimensions", *size, concat(model.hidden, ", which is the size of this model's"));
+  }
+  Request request;
+  request.pooling = read_pooling(fields);
+  request.max_new_tokens = 0;
+  request.priority = small(fields, "priority", 0);
+  request.cache_salt = fields.text("cache_salt").value_or("");
+  for (std::vector<int32_t>& prompt : read_prompts(fields, "input", model)) {
+    check_length(prompt, model, Api::embeddings);
+    Request& one = made.prompts.emplace_back(request);
+    one.prompt = std::move(prompt);
+    check_by_engine(one, model, Api::embeddings);
+  }
+  fields.text("user");
   made.ignored = fields.unread();
   return made;
 }

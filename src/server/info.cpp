@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "server/assets.h"
 #include "server/json_fields.h"
+#include "server/messages.h"
 #include "server/service.h"
 
 namespace tessera::server {
@@ -79,8 +80,16 @@ void Service::get_version(const std::shared_ptr<Exchange>& exchange) {
   respond(exchange, {.body = body.dump()});
 }
 
+// What depends on the model is known once it is loaded.
 void Service::get_openapi(const std::shared_ptr<Exchange>& exchange) {
-  respond(exchange, {.body = std::string(openapi_json())});
+  if (!model_) return respond(exchange, {.body = std::string(openapi_json())});
+  Json document = Json::parse(openapi_json());
+  Json& schemas = document["components"]["schemas"];
+  schemas["ModelName"]["enum"] = {model_->name};
+  const int64_t num_ids = model_->tokenizer->num_ids();
+  schemas["TokenId"]["maximum"] = std::min(model_->capacity.vocab, num_ids) - 1;
+  schemas["EmbeddingRequest"]["properties"]["dimensions"]["enum"] = {model_->hidden, nullptr};
+  respond(exchange, {.body = document.dump(-1, ' ', false, Json::error_handler_t::replace)});
 }
 
 std::string Service::model_json() const {
@@ -119,6 +128,8 @@ void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
   Fields fields(parsed);
   check_model(fields, *model_);
   std::vector<int32_t> tokens;
+  const std::optional<std::string> text = fields.text("prompt");
+  const bool adds_special = fields.flag("add_special_tokens", true);
   if (fields.find("messages") != nullptr) {
     const std::vector<ChatMessage> messages = read_messages(fields);
     try {
@@ -127,9 +138,8 @@ void Service::post_tokenize(const std::shared_ptr<Exchange>& exchange) {
       throw ApiError(400, error.what(), "messages");
     }
   } else {
-    const std::optional<std::string> text = fields.text("prompt");
     if (!text) throw ApiError(400, "prompt is missing; give a text, or messages", "prompt");
-    if (fields.flag("add_special_tokens", true)) tokens = model_->tokenizer->prefix();
+    if (adds_special) tokens = model_->tokenizer->prefix();
     const std::vector<int32_t> rest = model_->tokenizer->encode(*text);
     tokens.insert(tokens.end(), rest.begin(), rest.end());
   }

@@ -2,14 +2,30 @@
 // SPDX-License-Identifier: MIT
 #include "server/json_fields.h"
 
+#include <cmath>
 #include <limits>
 
 #include "core/text.h"
 
 namespace tessera::server {
 
+namespace {
+
+// JSON has one kind of number: 3.0 is the integer 3.
+void take_as_integer(Json& value) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  const auto number = value.get<double>();
+  if (std::fabs(number) <= kExact && number == std::floor(number)) {
+    value = static_cast<int64_t>(number);
+    if (value >= 0) value = value.get<uint64_t>();  // as the parser has it
+  }
+}
+
+}  // namespace
+
 Json parse_body(std::string_view text) {
-  const auto watch = [](int depth, Json::parse_event_t event, Json&) {
+  const auto watch = [](int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::value && value.is_number_float()) take_as_integer(value);
     const bool opens =
         event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
     if (opens && depth >= kMaxBodyDepth) {

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 inline constexpr int kMaxBodyDepth = 64;
 
 // The object in a body. Refuses, with status 400, what is not a JSON object, nests deeper than
-// kMaxBodyDepth, or has strings that are not UTF-8. If a key is repeated, the last one counts.
+// kMaxBodyDepth, or has strings that are not UTF-8. If a key is repeated, the last one counts. A
+// number without a fraction is an integer, also if it is written 3.0.
 Json parse_body(std::string_view text);
 
 // A value for a message, escaped and cut.

@@ -46,11 +46,11 @@ class Page {
   explicit Page(std::string_view model) : labels_("model_name=\"" + escaped(model) + "\"") {}
 
   void head(std::string_view name, std::string_view type, std::string_view help) {
-    text_ += "# HELP tessera:" + std::string(name) + " " + std::string(help) +
-             "\n# TYPE tessera:" + std::string(name) + " " + std::string(type) + "\n";
+    text_ += "# HELP tessera_" + std::string(name) + " " + std::string(help) + "\n# TYPE tessera_" +
+             std::string(name) + " " + std::string(type) + "\n";
   }
   void line(std::string_view name, double value, std::string_view more = {}) {
-    text_ += "tessera:" + std::string(name) + "{" + labels_ + std::string(more) + "} " +
+    text_ += "tessera_" + std::string(name) + "{" + labels_ + std::string(more) + "} " +
              number(value) + "\n";
   }
   void gauge(std::string_view name, double value, std::string_view help) {
@@ -63,7 +63,7 @@ class Page {
   }
   void histogram(std::string_view name, const Histogram& values, std::string_view help) {
     head(name, "histogram", help);
-    values.print(text_, "tessera:" + std::string(name), labels_);
+    values.print(text_, "tessera_" + std::string(name), labels_);
   }
   std::string take() { return std::move(text_); }
 

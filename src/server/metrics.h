@@ -38,7 +38,7 @@ struct RequestTimes {
   bool has_started = false;  // it got a token
 };
 
-// Names are those of vLLM with the prefix `tessera:`, so that dashboards carry over.
+// Names are those of vLLM with the prefix `tessera_`, so that dashboards carry over.
 class ServerMetrics {
  public:
   ServerMetrics();

@@ -15,6 +15,8 @@ namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxReaderTasks = 64;
+constexpr int kNumReaders =
+    2;  // so that a schema that takes a second does not hold up large bodies
 
 std::string random_stem() {
   std::random_device device;
@@ -42,6 +44,7 @@ std::span<const Service::Route> Service::routes() {
       Route{"GET", "/v1/models/{id}", false, &Service::get_model},
       Route{"POST", "/v1/completions", false, &Service::post_completions},
       Route{"POST", "/v1/chat/completions", false, &Service::post_chat},
+      Route{"POST", "/v1/embeddings", false, &Service::post_embeddings},
       Route{"POST", "/tokenize", false, &Service::post_tokenize},
       Route{"POST", "/detokenize", false, &Service::post_detokenize},
   };
@@ -52,7 +55,7 @@ Service::Service(ServiceOptions options, ServiceLinks links)
     : options_(std::move(options)),
       links_(std::move(links)),
       id_stem_(random_stem()),
-      reader_(kMaxReaderTasks) {}
+      reader_(kMaxReaderTasks, kNumReaders) {}
 
 void Service::set_ready(ServedModel model) {
   model_ = std::move(model);
@@ -69,15 +72,23 @@ void Service::set_progress(int64_t done_bytes, int64_t total_bytes) {
   total_bytes_ = total_bytes;
 }
 
+std::string Service::allowed_methods(std::string_view path) {
+  std::string allowed;
+  for (const Route& route : routes()) {
+    if (!matches(route.path, path)) continue;
+    allowed +=
+        concat(allowed.empty() ? "" : ", ", route.method, route.method == "GET" ? ", HEAD" : "");
+  }
+  return allowed;
+}
+
 const Service::Route* Service::find_route(const HttpRequest& request) const {
   std::string_view method = request.method;
   if (method == "HEAD") method = "GET";
-  std::string allowed;
   for (const Route& route : routes()) {
-    if (!matches(route.path, request.path)) continue;
-    if (route.method == method) return &route;
-    allowed = route.method;
+    if (matches(route.path, request.path) && route.method == method) return &route;
   }
+  const std::string allowed = allowed_methods(request.path);
   if (allowed.empty()) {
     throw ApiError(404, concat("there is no ", in_quotes(request.path),
                                "; /openapi.json lists what there is"));
@@ -130,7 +141,13 @@ void Service::refuse(const std::shared_ptr<Exchange>& exchange, const std::excep
   const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
   const int status = api != nullptr ? api->status() : is_memory ? 503 : 500;
   log_refusal(exchange->request(), status, error.what());
-  if (api != nullptr) return respond(exchange, error_response(*api));
+  if (api != nullptr) {
+    HttpResponse response = error_response(*api);
+    if (status == 405) {
+      response.headers.emplace_back("Allow", allowed_methods(exchange->request().path));
+    }
+    return respond(exchange, std::move(response));
+  }
   respond(exchange, error_response(status, is_memory ? "out of memory; try again" : error.what()));
 }
 

@@ -88,6 +88,7 @@ class Service {
   };
 
   void dispatch(const std::shared_ptr<Exchange>& exchange);
+  static std::string allowed_methods(std::string_view path);  // "GET, HEAD"; empty: no route
   const Route* find_route(const HttpRequest& request) const;
   void check_access(const HttpRequest& request, const Route& route) const;
   void respond(const std::shared_ptr<Exchange>& exchange, HttpResponse response);
@@ -105,9 +106,13 @@ class Service {
   void post_detokenize(const std::shared_ptr<Exchange>& exchange);
   void post_completions(const std::shared_ptr<Exchange>& exchange);
   void post_chat(const std::shared_ptr<Exchange>& exchange);
+  void post_embeddings(const std::shared_ptr<Exchange>& exchange);
 
   void check_ready() const;
   void generate(Api api, const std::shared_ptr<Exchange>& exchange);
+  void read_elsewhere(const std::shared_ptr<Exchange>& exchange, Clock::time_point arrival,
+                      std::function<GenerationRequest()> read);
+  void compile(GenerationRequest& request);
   void check_room(size_t num_prompts, std::optional<size_t> key) const;
   void admit(GenerationRequest request, const std::shared_ptr<Exchange>& exchange,
              Clock::time_point arrival);
@@ -132,6 +137,7 @@ class Service {
   uint64_t last_request_ = 0;
   std::string id_stem_;  // of this process, for the ids of requests
   std::atomic<int64_t> done_bytes_ = 0, total_bytes_ = 0;
+  ConstraintCache constraints_;
   Worker reader_;  // last: its tasks use the members above
 };
 

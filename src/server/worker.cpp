@@ -1,4 +1,4 @@
-// Tasks in order, on one thread.
+// Tasks in order, on a few threads.
 // SPDX-License-Identifier: MIT
 #include "server/worker.h"
 
@@ -6,13 +6,19 @@
 
 namespace tessera::server {
 
+Worker::Worker(size_t max_tasks, int num_threads) : max_tasks_(max_tasks) {
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
 void Worker::stop() {
   {
     const std::scoped_lock lock(mutex_);
     is_stopped_ = true;
   }
-  woken_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  woken_.notify_all();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 bool Worker::post(std::function<void()> task) {

@@ -1,4 +1,4 @@
-// A thread for work that would hold up the I/O thread.
+// Threads for work that would hold up the I/O thread.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -8,20 +8,21 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace tessera::server {
 
 class Worker {
  public:
   // At most `max_tasks` wait.
-  explicit Worker(size_t max_tasks) : max_tasks_(max_tasks), thread_([this] { run(); }) {}
+  Worker(size_t max_tasks, int num_threads);
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   // False if too many wait. A task must not throw.
   bool post(std::function<void()> task);
-  void stop();  // waits for the task in progress and drops the others
+  void stop();  // waits for the tasks in progress and drops the others
 
  private:
   void run();
@@ -31,7 +32,7 @@ class Worker {
   std::condition_variable woken_;
   std::deque<std::function<void()>> tasks_;
   bool is_stopped_ = false;
-  std::thread thread_;  // last: it uses the members above
+  std::vector<std::thread> threads_;  // last: they use the members above
 };
 
 }  // namespace tessera::server

@@ -23,17 +23,17 @@ ConstraintSpec schema(std::string text) { return {.text = std::move(text)}; }
 ConstraintSpec regex(std::string text) {
   return {.kind = ConstraintKind::regex, .text = std::move(text)};
 }
-ConstraintSpec ebnf(std::string text) {
+ConstraintSpec grammar_of(std::string text) {
   return {.kind = ConstraintKind::grammar, .text = std::move(text)};
 }
 
-struct Case {
+struct RefusedCase {
   ConstraintSpec spec;
   std::string part;  // of the message
 };
 
 TEST(Refusal, NamesTheMistake) {
-  const Case cases[] = {
+  const RefusedCase cases[] = {
       {schema("{"), "is not JSON"},
       {schema("3"), "a schema is an object"},
       {schema(R"({"not":{}})"), "keyword 'not' is not supported"},
@@ -87,19 +87,19 @@ TEST(Refusal, NamesTheMistake) {
       {regex("[]a]"), "empty class"},
       {regex("\\"), "ends with"},
       {regex("\xff"), "is not UTF-8"},
-      {ebnf(""), "no rule 'root'"},
-      {ebnf("root ::= other"), "'other' is used and not defined"},
-      {ebnf("root ::= \"a\nb\""), "line 2"},
-      {ebnf("root ::= root \"a\" | \"b\""), "refers to itself before"},
-      {ebnf("root ::= e root \"a\" | \"b\"\ne ::= \"\""), "refers to itself before"},
-      {ebnf("root ::= \"a\" root"), "can never end"},
-      {ebnf("root ::= \"a\"\nroot ::= \"b\""), "defined twice"},
-      {ebnf("root ::= [a"), "ends within"},
-      {ebnf("root ::= \"\\q\""), "unknown escape"},
+      {grammar_of(""), "no rule 'root'"},
+      {grammar_of("root ::= other"), "'other' is used and not defined"},
+      {grammar_of("root ::= \"a\nb\""), "line 2"},
+      {grammar_of("root ::= root \"a\" | \"b\""), "refers to itself before"},
+      {grammar_of("root ::= e root \"a\" | \"b\"\ne ::= \"\""), "refers to itself before"},
+      {grammar_of("root ::= \"a\" root"), "can never end"},
+      {grammar_of("root ::= \"a\"\nroot ::= \"b\""), "defined twice"},
+      {grammar_of("root ::= [a"), "ends within"},
+      {grammar_of("root ::= \"\\q\""), "unknown escape"},
       {{.kind = ConstraintKind::choice}, "no choices"},
       {{.kind = ConstraintKind::choice, .choices = {""}}, "a choice is empty"},
   };
-  for (const Case& one : cases) {
+  for (const RefusedCase& one : cases) {
     const std::string message = why(one.spec);
     EXPECT_NE(message.find(one.part), std::string::npos)
         << one.spec.text << "\n  says: " << message << "\n  want: " << one.part;
@@ -113,7 +113,7 @@ TEST(Refusal, HostileInputsAreBounded) {
     for (int i = 0; i < count; ++i) all += text;
     return all;
   };
-  const Case cases[] = {
+  const RefusedCase cases[] = {
       {regex(times(60'000, "(")), "nests deeper"},
       {regex(times(300'000, "a")), "300000 bytes"},
       {regex("(a|b)*a(a|b){20}"), "states"},
@@ -121,12 +121,12 @@ TEST(Refusal, HostileInputsAreBounded) {
       {regex("(.{0,9000}){0,9000}"), "bytes to compile"},
       {schema(times(60'000, "[")), "nests deeper"},
       {schema(times(200, R"({"items":)") + "{}" + times(200, "}")), "nests deeper"},
-      {ebnf("root ::= " + times(10'000, "(") + "\"a\"" + times(10'000, ")")), "nests deeper"},
+      {grammar_of("root ::= " + times(10'000, "(") + "\"a\"" + times(10'000, ")")), "nests deeper"},
       {schema(R"({"type":"array","maxItems":10000,"minItems":9000,
                   "items":{"type":"string","pattern":"^(a|b)*a(a|b){30}$"}})"),
        "states"},
   };
-  for (const Case& one : cases) {
+  for (const RefusedCase& one : cases) {
     const auto start = std::chrono::steady_clock::now();
     const std::string message = why(one.spec);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

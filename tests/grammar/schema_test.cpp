@@ -14,14 +14,14 @@
 namespace tessera {
 namespace {
 
-struct Case {
+struct SchemaCase {
   const char* schema;
   std::vector<const char*> allowed;
   std::vector<const char*> refused;
 };
 
 TEST(Schema, AllowsAndRefuses) {
-  const Case cases[] = {
+  const SchemaCase cases[] = {
       {R"({"type":["string","null"]})", {"\"\"", "null", R"("a\"b")"}, {"1", "\"", "nul"}},
       {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"boolean"}},
            "required":["a"]})",
@@ -91,7 +91,7 @@ TEST(Schema, AllowsAndRefuses) {
       {"true", {"1", "{}", "[[]]", "\"x\""}, {"", "tru"}},
       {R"({"title":"t","description":"d","type":"null","$comment":"c"})", {"null"}, {"1"}},
   };
-  for (const Case& one : cases) {
+  for (const SchemaCase& one : cases) {
     const auto constraint = Constraint::compile({.text = one.schema});
     for (const char* text : one.allowed) {
       EXPECT_TRUE(constraint->matches(text)) << one.schema << "\n  should allow " << text;

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "server/generation_request.h"
 
@@ -14,11 +13,10 @@ namespace tessera::testing {
 class Bundled {
  public:
   // Without a template it is a base model.
-  explicit Bundled(std::optional<std::string> chat_template = {})
+  explicit Bundled(const std::optional<std::string>& chat_template = {})
       : tokenizer_(Tokenizer::load(std::filesystem::path(TESSERA_SOURCE_DIR) /
                                    "models/tessera-13m/tokenizer.json")),
-        prompts_(tokenizer_,
-                 {.template_source = std::move(chat_template), .bos_token = {}, .eos_token = {}}) {
+        prompts_(tokenizer_, {.template_source = chat_template, .bos_token = {}, .eos_token = {}}) {
     model_ = {.name = "tessera-13m",
               .tokenizer = &tokenizer_,
               .prompts = &prompts_,
@@ -29,7 +27,9 @@ class Bundled {
                            .max_step_logits = 8,
                            .page_size = 16,
                            .num_pages = 64,
-                           .has_tokenizer = true}};
+                           .has_tokenizer = true},
+              .hidden = 384};
+    if (chat_template) model_.tool_format = text::find_tool_format(*chat_template);
   }
 
   const server::ServedModel& model() const { return model_; }

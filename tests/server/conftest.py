@@ -20,6 +20,13 @@ MODEL = REPOSITORY / "models" / "tessera-13m"
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ message['role'] }}: "
             "{{ message['content'] }}\n{% endfor %}"
             "{% if add_generation_prompt %}assistant:{% endif %}")
+# Tools as the models of Hermes and Qwen have them.
+TOOL_TEMPLATE = (
+    "{{ bos_token }}{% if tools %}Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}\n"
+    "Call: <tool_call>{\"name\": ..., \"arguments\": ...}</tool_call>\n{% endif %}"
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}"
+    "{% for call in message.tool_calls %}<tool_call>{{ call.function | tojson }}</tool_call>"
+    "{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
 
 
 class Server:
@@ -35,7 +42,8 @@ class Server:
         else:
             self.port = int(flags[flags.index("--port") + 1])
         self.process = subprocess.Popen(
-            [os.environ["TESSERA_BINARY"], "serve", str(model), *map(str, flags)],
+            [os.environ["TESSERA_BINARY"], "serve", *([str(model)] if model else []),
+             *map(str, flags)],
             stdout=subprocess.PIPE, stderr=self.log, env=environment)
         if is_awaited:
             line = self.process.stdout.readline().decode()
@@ -87,8 +95,8 @@ class Server:
         """Lines without labels but the model's, by name."""
         values = {}
         for line in self.call("GET", "/metrics")[1].splitlines():
-            if line.startswith("tessera:") and line.count("=") == 1:
-                values[line.split("{")[0].removeprefix("tessera:")] = float(line.split()[-1])
+            if line.startswith("tessera_") and line.count("=") == 1:
+                values[line.split("{")[0].removeprefix("tessera_")] = float(line.split()[-1])
         return values
 
     def wait_for(self, holds, seconds=30):
@@ -136,15 +144,35 @@ def server():
         yield one
 
 
+def with_template(folder, template):
+    shutil.copytree(MODEL, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = template
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def chat_model(tmp_path_factory):
     """The bundled model with a chat template."""
-    folder = tmp_path_factory.mktemp("models") / "chatty"
-    shutil.copytree(MODEL, folder)
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config["chat_template"] = TEMPLATE
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
+    return with_template(tmp_path_factory.mktemp("models") / "chatty", TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def tool_server(tmp_path_factory):
+    """The bundled model with a chat template that knows tools."""
+    with serving(model=with_template(tmp_path_factory.mktemp("models") / "handy",
+                                     TOOL_TEMPLATE)) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def test_python():
+    """A Python with the packages of tests/requirements.txt."""
+    python = Path(os.environ.get("TESSERA_TEST_PYTHON", REPOSITORY / "build/test_venv/bin/python"))
+    if not python.exists():
+        pytest.skip("tools/test_venv.sh could not install the packages of tests/requirements.txt")
+    return python
 
 
 @pytest.fixture(scope="session")
@@ -192,6 +220,17 @@ def tiny_model(tmp_path_factory):
     (folder / "model.safetensors").write_bytes(
         struct.pack("<Q", len(text)) + text + b"".join(blocks))
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_tool_server(tiny_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny-tools"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = TOOL_TEMPLATE
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with serving("--context", "1024", "--log", "errors", model=folder) as one:
+        yield one
 
 
 def pytest_configure(config):

@@ -56,6 +56,7 @@ class CountingEngine final : public Engine {
   const Tokenizer* tokenizer() const override { return nullptr; }
   int64_t max_context() const override { return 1000; }
   int64_t vocab() const override { return 100; }
+  int64_t hidden() const override { return 4; }
   Device device() const override { return cpu_device(); }
 
  private:

@@ -68,7 +68,7 @@ TEST(FieldsOfABody, KnowWhatNobodyRead) {
 TEST(TokenIds, AreRefusedByTheirPlace) {
   const auto ids = [](const char* text) { return read_token_ids("prompt", Json::parse(text), 10); };
   EXPECT_EQ(ids("[0, 9]"), (std::vector<int32_t>{0, 9}));
-  for (const char* text : {"[0, -1]", "[0, 10]", "[0, 1.0]", "[0, \"1\"]",
+  for (const char* text : {"[0, -1]", "[0, 10]", "[0, 1.5]", "[0, \"1\"]",
                            "[0, 9223372036854775808]", "[0, null]", "[0, [1]]", "[0, true]"}) {
     EXPECT_EQ(error_of([&] { ids(text); }).param(), "prompt[1]") << text;
   }

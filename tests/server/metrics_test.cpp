@@ -30,14 +30,14 @@ TEST(MetricsPage, HasEveryFamilyOnceAndEscapesTheModel) {
   now.engine.num_pages = 4;
   now.engine.num_held_pages = 1;
   const std::string text = metrics.print("a\"b\\", now);
-  EXPECT_NE(text.find("tessera:kv_cache_usage_perc{model_name=\"a\\\"b\\\\\"} 0.25\n"),
+  EXPECT_NE(text.find("tessera_kv_cache_usage_perc{model_name=\"a\\\"b\\\\\"} 0.25\n"),
             std::string::npos);
   for (const char* name :
        {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
         "prefix_cache_hits_total", "num_preemptions_total", "time_to_first_token_seconds",
         "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
         "request_prefill_time_seconds", "request_decode_time_seconds"}) {
-    const std::string head = std::string("# TYPE tessera:") + name + " ";
+    const std::string head = std::string("# TYPE tessera_") + name + " ";
     const size_t at = text.find(head);
     ASSERT_NE(at, std::string::npos) << name;
     EXPECT_EQ(text.find(head, at + 1), std::string::npos) << name;

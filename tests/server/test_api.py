@@ -179,6 +179,15 @@ def test_a_name_of_its_own(tiny_model):
         assert one.complete(model="small one")["model"] == "small one"
 
 
+def test_random_weights_are_served_by_their_shape():
+    with serving("--shape", "tessera-13m", model=None) as one:
+        assert one.call("GET", "/v1/models")[1]["data"][0]["id"] == "tessera-13m"
+        events = one.stream(prompt=[300, 301], max_tokens=20, ignore_eos=True, temperature=0)
+        assert len(events) == 20  # every token has a text, so that clients can count them
+        assert one.complete("a text", max_tokens=1)["usage"]["prompt_tokens"] == 6
+        assert one.call("POST", "/detokenize", {"tokens": [300]})[1]["prompt"] == " w300"
+
+
 @pytest.mark.parametrize("field, value, pattern", [
     ("guided_regex", "(yes|no)!", r"(yes|no)!"),
     ("guided_choice", ["red", "green"], r"red|green"),
