@@ -11,6 +11,7 @@ Environment:
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -116,6 +117,33 @@ class SourceDistribution(sdist):
             (shutil.copytree if (root / name).is_dir() else shutil.copy2)(root / name, to)
 
 
+# The newest versions that a manylinux platform promises of libstdc++, by its glibc (PEP 600).
+LIBSTDCXX_OF_GLIBC = {17: 19, 24: 22, 27: 24, 28: 25, 31: 28, 34: 29, 35: 30, 38: 32, 39: 33}
+
+
+def newest(versions):
+    """The largest of (major, minor), or (0, 0)."""
+    return max(((int(major), int(minor)) for major, minor in versions), default=(0, 0))
+
+
+def platform_tag(library, plain):
+    """ "manylinux_2_35_x86_64" for a library that needs no more than this; else the plain tag.
+
+    The versions of the symbols that a library needs stand as text in it. `auditwheel show` finds
+    the same.
+    """
+    if not plain.startswith("linux_") or not library.exists():
+        return plain
+    data = library.read_bytes()
+    major, glibc = newest(re.findall(rb"GLIBC_(\d+)\.(\d+)", data))
+    _, libstdcxx = newest(re.findall(rb"GLIBCXX_(3)\.4\.(\d+)", data))
+    fitting = [minor for minor, promised in LIBSTDCXX_OF_GLIBC.items()
+               if minor >= glibc and promised >= libstdcxx]
+    if major != 2 or not fitting:
+        return plain
+    return f"manylinux_2_{min(fitting)}_{plain[len('linux_'):]}"
+
+
 class PlatformWheel(bdist_wheel):
     """For any Python 3, since the library is reached by ctypes, but for one platform."""
 
@@ -124,7 +152,9 @@ class PlatformWheel(bdist_wheel):
         self.root_is_pure = False
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        built = Path(self.get_finalized_command("build_py").build_lib)
+        library = built / "tessera" / "lib" / "libtessera.so"
+        return "py3", "none", platform_tag(library, super().get_tag()[2])
 
 
 class BinaryDistribution(Distribution):

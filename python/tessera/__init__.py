@@ -6,7 +6,7 @@ GPU work runs on the framework's current stream, and calls do not wait for it. W
 result is a new tensor of the first tensor's framework. A refused call raises `tessera.Error` with
 the library's message. `import tessera.torch` registers the operations as `torch.ops.tessera`.
 
-`tessera.LLM(folder)` loads a whole model: `generate`, `chat`, `stream`, `score`.
+`tessera.LLM(folder)` loads a whole model: `generate`, `chat`, `stream`, `score`, `embed`.
 """
 
 from ._attention import attention_cascade, attention_decode, attention_merge, attention_prefill
@@ -31,7 +31,7 @@ from ._elementwise import (
     softmax,
     transpose,
 )
-from ._gemm import expand_2_4, gemm, gemm_2_4, pack_gate_up, prune_2_4
+from ._gemm import expand_2_4, gemm, gemm_2_4, pack_gate_up, prune_2_4, sum_weight_rows
 from ._kv_cache import kv_append, kv_copy_pages, kv_gather
 from ._library import (
     DeviceInfo,
@@ -108,6 +108,7 @@ __all__ = [
     "silu",
     "silu_mul",
     "softmax",
+    "sum_weight_rows",
     "supports",
     "token_logprobs",
     "top_logprobs",

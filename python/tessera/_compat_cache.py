@@ -33,6 +33,7 @@ class PagedKVCache:
         return len(self._free)
 
     def length(self, name):
+        """How many tokens a sequence has; 0 if there is none of that name."""
         return self._lengths.get(name, 0)
 
     def block_table(self, name):
@@ -99,7 +100,8 @@ class PagedKVCache:
 
     def get(self, name):
         """k and v [tokens, num_kv_heads, head_dim] of a sequence, contiguous."""
-        k, v = self.pages.gather(*self._tables([name]))
+        lens, table = self._tables([name])
+        k, v = self.pages.gather(lens, self.length(name), table)
         return k[0], v[0]
 
     def attention(self, q, names, **options):

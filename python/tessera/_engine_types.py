@@ -29,7 +29,7 @@ class EngineOptions(Structure):
         ("max_step_tokens", c_int64), ("max_step_logits", c_int64), ("max_draft_tokens", c_int64),
         ("num_threads", c_int64), ("check_weights", c_int32), ("use_prefix_cache", c_int32),
         ("use_graphs", c_int32), ("runs_ahead", c_int32), ("step_timeout_s", c_double),
-        ("on_load", LoadFunction), ("user", c_void_p),
+        ("on_load", LoadFunction), ("user", c_void_p), ("activations", c_char_p),
     ]
 
 
@@ -49,7 +49,7 @@ class Request(Structure):
         ("stop_tokens", POINTER(c_int32)), ("num_stop_tokens", c_int64), ("ignores_eos", c_int32),
         ("num_outputs", c_int32), ("beam_width", c_int32), ("length_penalty", c_float),
         ("num_logprobs", c_int32), ("wants_prompt_logprobs", c_int32), ("priority", c_int32),
-        ("reserved", c_int32), ("timeout_s", c_double), ("cache_salt", c_char_p),
+        ("pooling", c_int32), ("timeout_s", c_double), ("cache_salt", c_char_p),
     ]
 
 

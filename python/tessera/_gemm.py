@@ -7,6 +7,8 @@ from ._operations import ACTIVATIONS, DTYPES, GEMM_FLAGS
 
 _gemm = make_op("gemm")
 _gemm_weight, pack_gemm_weight = make_struct_op("gemm_weight")
+_gemm_codes, _pack_gemm_codes = make_struct_op("gemm_codes")
+_sum_weight_rows = make_op("sum_weight_rows")
 _pack_gate_up = make_op("pack_gate_up")
 _prune_2_4 = make_op("prune_2_4")
 _expand_2_4 = make_op("expand_2_4")
@@ -18,13 +20,13 @@ _GATED, _ALLOW_TF32, _STATIC_B = (
 _NAMES = {code: name for name, code in DTYPES.items()}
 
 
-def _out_dtype(a, dtype, out_scale):
+def _out_dtype(a, dtype, out_scale, a_scale):
     """The canonical name of the result's dtype."""
     if dtype is not None:
         return canonical(dtype, "gemm: dtype")
     if out_scale is not None:
         raise Error("gemm: out_scale is given without dtype; say 'int8' or 'float8_e4m3fn'")
-    return dtype_of("gemm", "a", a)
+    return dtype_of("gemm", "a", a) if a_scale is None else "f32"
 
 
 def _product_shape(a, b, is_gated=False):
@@ -52,6 +54,11 @@ def gemm(
     b_group=0,
     b_rows_per_scale=1,
     b_packing="rows",
+    a_scale=None,
+    a_zero_point=None,
+    a_dtype=None,
+    b_row_sums=None,
+    sums_in_float=False,
 ):
     """activation(a . b^T + bias) + residual: a [m, k], b [n, k], out [m, n], rounded once.
 
@@ -68,6 +75,12 @@ def gemm(
     column i of b belongs to column b_order[i] of a. b_packing: how pack_weight has laid it out.
     CPUs take all of these, a GPU those that it has kernels for (`supports`).
 
+    a may hold codes too, with `a_scale` float32 [1], [m] (per token) or [m, k / 128]: int8 beside
+    int8, or FP8 (bytes with a_dtype "e4m3") beside b_dtype "e4m3", or uint8 with a_zero_point
+    (int32 [1] or [m]), which on a GPU needs b_row_sums from sum_weight_rows. The result is float32,
+    or `dtype`; bias and residual are bfloat16, or float16 like the result, or float32 on a CPU.
+    sums_in_float: FP8 is added in float after every 128 elements.
+
     allow_tf32: float32 may be multiplied by tensor cores, which keep 11 bits. is_b_static: no
     queued work writes b, so the kernel may read it early; true for weights of a loaded model.
     """
@@ -75,7 +88,7 @@ def gemm(
     format = 0  # that of out
     if out is None:
         shape = _product_shape(shape_of("gemm", "a", a), shape_of("gemm", "b", b), is_gated)
-        name = _out_dtype(a, dtype, out_scale)
+        name = _out_dtype(a, dtype, out_scale, a_scale)
         out = empty("gemm", a, shape, name)
         format = DTYPES[name]
     elif dtype is not None:
@@ -85,6 +98,20 @@ def gemm(
         flags |= _ALLOW_TF32
     if is_b_static:
         flags |= _STATIC_B
+    if a_scale is not None or a_zero_point is not None or a_dtype is not None:
+        for name, given in (("b_zero_point", b_zero_point), ("b_order", b_order)):
+            if given is not None:
+                raise Error(f"gemm: {name} is given and a holds codes; leave it out, or a_scale")
+        if b_packing != "rows":
+            raise Error(f"gemm: b_packing is '{b_packing}' and a holds codes; it must be 'rows'")
+        tensors = (
+            a, b, out, a_scale, b_scale, bias, residual, out_scale, a_zero_point, b_row_sums
+        )
+        _gemm_codes(tensors, _pack_gemm_codes(
+            b_rows_per_scale, b_group, activation, flags, _NAMES.get(format), a_dtype, b_dtype,
+            sums_in_float,
+        ))
+        return out
     has_form = b_zero_point is not None or b_order is not None or b_dtype is not None
     if has_form or b_group or b_rows_per_scale != 1 or b_packing != "rows":
         tensors = (a, b, out, bias, residual, b_scale, out_scale, b_zero_point, b_order)
@@ -95,6 +122,15 @@ def gemm(
         _gemm((a, b, out), kind, flags, format)
     else:
         _gemm((a, b, out, bias, residual, b_scale, out_scale), kind, flags, format)
+    return out
+
+
+def sum_weight_rows(values, *, out=None):
+    """The sums of the rows of int8 codes [n, k] as float32 [n]: b_row_sums of gemm."""
+    if out is None:
+        shape = shape_of("sum_weight_rows", "values", values)[:1]
+        out = empty("sum_weight_rows", values, shape, "f32")
+    _sum_weight_rows((values, out))
     return out
 
 

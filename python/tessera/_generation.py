@@ -130,8 +130,14 @@ def fill_prompt(request: Request, prompt: Prompt, template: Optional[Dict[str, A
         request.num_tokens = len(prompt)
 
 
+POOLINGS = {None: 0, "last": 1, "mean": 2}  # TesseraRequest.pooling
+
+
 def make_requests(
-    prompts: Sequence[Prompt], params: Sequence[SamplingParams], template: Optional[Dict[str, Any]]
+    prompts: Sequence[Prompt],
+    params: Sequence[SamplingParams],
+    template: Optional[Dict[str, Any]],
+    pooling: Optional[str] = None,
 ) -> Any:
     """The requests as one array of C."""
     requests = (Request * len(prompts))()
@@ -139,6 +145,7 @@ def make_requests(
         lib.request_init(ctypes.addressof(request))
         fill_prompt(request, prompt, template)
         fill_sampling(request, one)
+        request.pooling = POOLINGS[pooling]
     return requests
 
 
@@ -200,6 +207,16 @@ class Generation:
             top = {token: logprob for token, logprob in pairs if token >= 0}
             found.append(TokenLogprob(output.tokens[i], output.logprobs[i], top))
         return found
+
+    def embedding(self) -> List[float]:
+        """Of a request with pooling that has ended."""
+        count = ctypes.c_int64()
+        check(lib.generation_embedding(self._handle, None, 0, ctypes.addressof(count)))
+        values = (ctypes.c_float * max(count.value, 1))()
+        check(lib.generation_embedding(
+            self._handle, ctypes.addressof(values), count.value, ctypes.addressof(count)
+        ))
+        return values[: count.value]
 
     def descriptor(self) -> int:
         found = ctypes.c_int()

@@ -59,6 +59,7 @@ _PROTOTYPES = {
     "engine_stats": (c_int, [c_void_p, c_void_p]),
     "engine_submit": (c_int, [c_void_p, c_void_p, c_int64, c_void_p]),
     "generation_next": (c_int, [c_void_p, c_double, c_int32, c_void_p]),
+    "generation_embedding": (c_int, [c_void_p, c_void_p, c_int64, c_void_p]),
     "generation_descriptor": (c_int, [c_void_p, c_void_p]),
     "generation_cancel": (c_int, [c_void_p]),
     "generation_destroy": (None, [c_void_p]),

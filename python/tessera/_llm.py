@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import dataclasses
+import math
 import os
-import sys
 import threading
 import time
 import weakref
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, AsyncIterator, Dict, Iterator, List, Optional, Sequence, Union, cast
 
 from ._engine_types import CEngineInfo, EngineOptions, EngineStats, LoadFunction
-from ._generation import POLL_SECONDS, Generation, check, is_conversation, make_requests
-from ._generation import raise_renamed, utf8
+from ._generation import POLL_SECONDS, POOLINGS, Generation, check, is_conversation
+from ._generation import make_requests, raise_renamed, utf8
 from ._library import Error, lib, whole
+from ._progress import Progress
 from ._results import Delta, Message, Prompt, Result, SamplingParams, Score
 from ._tokenizer import Tokenizer
 
@@ -38,23 +39,6 @@ def default_model() -> str:
     raise Error("LLM: no folder is given, and there is no bundled model; give a model's folder")
 
 
-class _Progress:
-    """A line on a terminal that is rewritten a few times a second."""
-
-    def __init__(self, is_wanted: Optional[bool]):
-        self._is_shown = sys.stderr.isatty() if is_wanted is None else is_wanted
-        self._next = 0.0
-
-    def show(self, text: str) -> None:
-        if self._is_shown and time.monotonic() >= self._next:
-            print("\r\x1b[K" + text, end="", file=sys.stderr, flush=True)
-            self._next = time.monotonic() + 0.2
-
-    def end(self) -> None:
-        if self._is_shown and self._next:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
 def _prompts_of(prompts: Union[Prompt, Sequence[Prompt]]) -> List[Prompt]:
     """One prompt or several, as a list."""
     if isinstance(prompts, str) or is_conversation(prompts):
@@ -71,7 +55,9 @@ class LLM:
     Methods may be called from any thread; requests of all threads run together. Close it, or use
     it in a `with` block, to free its memory early.
 
-    weights: "stored" or a quantised format such as "int8". kv: how keys and values are kept,
+    weights: "stored" or a quantised format such as "int8". activations: what 8-bit weights are
+    multiplied by, "plain", "8bit" or "auto" (as the checkpoint asks, and codes on a GPU if
+    `weights` quantises). kv: how keys and values are kept,
     "plain", "e4m3", "e5m2", "int8", "uint8", "int4", "int4_token". device: "auto" (the first
     GPU if it can run the model), "cpu", "cuda:1". dtype: "bf16", "f16" or "f32". context: most
     tokens of a sequence. kv_bytes: memory for keys and values. max_batch: sequences computed at
@@ -84,6 +70,7 @@ class LLM:
         folder: Union[str, "os.PathLike[str]", None] = None,
         *,
         weights: str = "stored",
+        activations: str = "auto",
         kv: str = "plain",
         device: str = "auto",
         dtype: str = "bf16",
@@ -110,7 +97,8 @@ class LLM:
         options = EngineOptions()
         lib.engine_options_init(ctypes.addressof(options))
         names = {"device": device, "dtype": dtype, "weights": weights, "kv": kv}
-        for name, value in {**names, "speculation": speculate}.items():
+        names.update(activations=activations, speculation=speculate)
+        for name, value in names.items():
             if not isinstance(value, str):
                 raise Error(f"LLM: {name} is {value!r}; want a string")
             setattr(options, name, utf8(value, f"LLM: {name}"))
@@ -148,7 +136,7 @@ class LLM:
         return Tokenizer(self._using, self._info)
 
     def _load(self, options: EngineOptions) -> int:
-        progress = _Progress(self._progress)
+        progress = Progress(self._progress)
 
         def on_load(_: object, done: int, total: int) -> None:
             progress.show(f"loading: {done / 1e6:.0f} of {total / 1e6:.0f} MB")
@@ -200,6 +188,7 @@ class LLM:
         params: Union[SamplingParams, Sequence[SamplingParams], None],
         settings: Dict[str, Any],
         template: Optional[Dict[str, Any]] = None,
+        pooling: Optional[str] = None,
     ) -> List[Generation]:
         if not prompts:
             return []
@@ -215,7 +204,7 @@ class LLM:
                 wrong = ", ".join(sorted(set(settings) - known))
                 text = f"unknown settings: {wrong}; see help(tessera.SamplingParams)"
                 raise Error(text) from None
-        requests = make_requests(prompts, params, template)
+        requests = make_requests(prompts, params, template, pooling)
         handles = (ctypes.c_void_p * len(prompts))()
         addresses = ctypes.addressof(requests), len(prompts), ctypes.addressof(handles)
         with self._using() as engine:
@@ -242,7 +231,7 @@ class LLM:
         return self._finish(self._submit(given, params, settings), progress)
 
     def _finish(self, running: List[Generation], progress: Optional[bool]) -> List[Result]:
-        shown = _Progress(self._progress if progress is None else progress)
+        shown = Progress(self._progress if progress is None else progress)
         begin = time.monotonic()
         results: List[Result] = []
         try:
@@ -334,12 +323,43 @@ class LLM:
             for tokens, skipped, result in zip(sequences, num_skipped, results)
         ]
 
+    def embed(
+        self,
+        texts: Union[Prompt, Sequence[Prompt]],
+        *,
+        pooling: str = "last",
+        normalize: bool = True,
+    ) -> List[List[float]]:
+        """A vector for each text: the hidden states behind the model's last norm, pooled.
+
+        pooling: "last" takes the state of the last token, "mean" the mean over all tokens.
+        normalize: scale vectors to length 1, so that their products are cosine similarities.
+        """
+        if pooling not in POOLINGS or pooling is None:
+            raise Error(f"embed: pooling is {pooling!r}; want 'last' or 'mean'")
+        params = SamplingParams(max_tokens=0)
+        running = self._submit(_prompts_of(texts), params, {}, pooling=pooling)
+        try:
+            vectors = []
+            for generation in running:
+                generation.result()
+                vectors.append(generation.embedding())
+        finally:
+            for generation in running:
+                generation.close()
+        return [_unit(vector) for vector in vectors] if normalize else vectors
+
     def stats(self) -> Dict[str, Union[int, float]]:
         """Counters of the engine: tokens, pages, memory, steps."""
         stats = EngineStats(ctypes.sizeof(EngineStats))
         with self._using() as engine:
             check(lib.engine_stats(engine, ctypes.addressof(stats)))
         return {field[0]: getattr(stats, field[0]) for field in EngineStats._fields_[1:]}
+
+
+def _unit(vector: List[float]) -> List[float]:
+    length = math.sqrt(math.fsum(value * value for value in vector))
+    return [value / length for value in vector] if length > 0 else vector
 
 
 def _deltas(generation: Generation) -> Iterator[Delta]:

@@ -293,4 +293,20 @@ OPERATIONS = {
         ],
         struct="TesseraPackWeightArgs",
     ),
+    "gemm_codes": Operation(
+        "a b out a_scale b_scale bias residual out_scale a_zero_point b_row_sums",
+        written="out",
+        scalars=[
+            Scalar("b_rows_per_scale", c_int64, "int"), Scalar("b_group", c_int64, "int"),
+            Scalar("activation", c_int32, "str", ACTIVATIONS), Scalar("flags", c_int32, "int"),
+            Scalar("out_format", c_int32, "str", DTYPES),
+            Scalar("a_format", c_int32, "str", DTYPES), Scalar("b_format", c_int32, "str", DTYPES),
+            Scalar("sums_in_float", c_int32, "bool"),
+        ],
+        struct="TesseraGemmCodesArgs",
+    ),
+    "sum_weight_rows": Operation(
+        "values out",
+        written="out",
+    ),
 }

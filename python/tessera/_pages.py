@@ -8,6 +8,7 @@ import torch
 
 import tessera
 
+from . import _torch_ops as ops
 from ._library import Error
 
 GROUP = 32  # tokens whose columns share a scale
@@ -83,19 +84,19 @@ class Pages:
         codes = {"k_format": self.k_format.code, "v_format": self.v_format.code}
         return {"k_scales": self.k_scales, "v_scales": self.v_scales, **codes}
 
-    def append(self, k, v, slots, tail_slots=None):
+    def append(self, k, v, slots, tail_slots=None, rope=None):
         """Writes k and v [tokens, num_kv_heads, head_dim] to slots: page * page_size + row."""
         tails = {} if self.tail is None else {"k_tail": self.tail, "tail_slots": tail_slots}
-        tessera.kv_append(k, v, slots, self.k, self.v, **self._forms(), **tails)
+        ops.kv_append(k, v, slots, self.k, self.v, rope=rope, **self._forms(), **tails)
 
-    def gather(self, seq_lens, page_table, tails=None):
+    def gather(self, seq_lens, longest, page_table, tails=None):
         """k and v [batch, longest, num_kv_heads, head_dim]; rows behind a sequence are zeros."""
-        batch, longest = len(seq_lens), int(seq_lens.max())
+        batch = len(seq_lens)
         shape = (batch * longest, self.num_kv_heads, self.head_dim)
         k, v = (torch.zeros(shape, dtype=self.dtype, device=self.k.device) for _ in range(2))
         starts = torch.arange(batch, dtype=torch.int32, device=self.k.device) * longest
         more = {} if self.tail is None else {"k_tail": self.tail, "tails": tails}
-        tessera.kv_gather(
+        ops.kv_gather(
             self.k, self.v, seq_lens, starts, k, v, page_table=page_table, **self._forms(), **more
         )
         return tuple(x.view(batch, longest, *shape[1:]) for x in (k, v))
@@ -103,7 +104,7 @@ class Pages:
     def decode(self, q, seq_lens, page_table, tails=None, **options):
         """Attention of the newest tokens q [batch, q_len, num_heads, head_dim], up to 16 each."""
         more = {} if self.tail is None else {"k_tail": self.tail, "tails": tails}
-        return tessera.attention_decode(
+        return ops.attention_decode(
             q, self.k, self.v, seq_lens, page_table=page_table, **self._forms(), **more, **options
         )
 
@@ -118,23 +119,76 @@ class Pages:
         )
 
 
+class Places(NamedTuple):
+    """Where the next tokens of a batch go, and how long its sequences are with them."""
+
+    slots: torch.Tensor  # int64 [batch * tokens]
+    tail_slots: torch.Tensor  # the same in tails
+    lens: torch.Tensor  # int32 [batch]
+    longest: int  # at least the largest of lens
+
+
+class Schedule:
+    """The places of a step, computed once for all layers of a cache.
+
+    `fixed` are the places of a step that is recorded to be replayed: they are computed on the
+    device from a counter, so that a replay at another length writes elsewhere.
+    """
+
+    def __init__(self):
+        self.fixed: Optional[Places] = None
+        self._key, self._places = None, None
+
+    def next(self, pages, tokens):
+        """For `tokens` more of each sequence."""
+        if self.fixed is not None:
+            return self.fixed
+        key = (pages.batch, pages.room, pages.rows.device, pages.length, tokens)
+        if ops.is_tracing():
+            return self._compute(pages, tokens)
+        if key != self._key:
+            self._key, self._places = key, self._compute(pages, tokens)
+        return self._places
+
+    @staticmethod
+    def _compute(pages, tokens):
+        end = pages.length + tokens
+        places = torch.arange(pages.length, end, device=pages.rows.device)
+        return pages.places_at(places, torch.full_like(pages.rows, end), end)
+
+
 class SequencePages(Pages):
     """Pages of a fixed batch, each sequence with pages of its own for `max_len` tokens."""
 
-    def __init__(self, batch, max_len, num_kv_heads, head_dim, *, page_size=32, **more):
+    def __init__(
+        self, batch, max_len, num_kv_heads, head_dim, *, page_size=32, schedule=None, **more
+    ):
         self.batch, self.max_len = batch, max_len
         self.pages_each = -(-max_len // page_size)
+        self.room = self.pages_each * page_size  # rows of a sequence
         super().__init__(
             batch * self.pages_each, page_size, num_kv_heads, head_dim, num_tails=batch, **more
         )
         self.length = 0
+        self.schedule = schedule or Schedule()
         device = self.k.device
         self.rows = torch.arange(batch, device=device, dtype=torch.int32)
         table = torch.arange(self.num_pages, device=device, dtype=torch.int32)
         self.table = table.view(batch, self.pages_each)
 
-    def extend(self, k, v):
-        """The next tokens of every sequence: k and v [batch, tokens, num_kv_heads, head_dim]."""
+    def places_at(self, positions, lens, longest):
+        """The places of tokens at `positions` (int64 [tokens]) of every sequence."""
+        first = self.rows.to(torch.int64)[:, None]
+        slots = (first * self.room + positions).reshape(-1)
+        tail_slots = (first * GROUP + positions % GROUP).reshape(-1)
+        return Places(slots, tail_slots, lens, longest)
+
+    def extend(self, k, v, rope=None):
+        """The next tokens of every sequence: k and v [batch, tokens, num_kv_heads, head_dim].
+
+        rope: (q, positions, table) of q [batch * tokens, num_heads, head_dim]; q and k are rotated
+        in place. Returns the places, for `attend`.
+        """
         batch, tokens = k.shape[:2]
         if batch != self.batch:
             raise Error(f"the cache has {self.batch} sequences and got {batch}; reset it first")
@@ -143,27 +197,28 @@ class SequencePages(Pages):
                 f"the cache holds {self.max_len} tokens of a sequence, {self.length} are there and "
                 f"{tokens} more came; make it longer"
             )
-        places = torch.arange(self.length, self.length + tokens, device=k.device)
-        first = self.rows.to(torch.int64)[:, None]
-        slots = (first * (self.pages_each * self.page_size) + places).reshape(-1)
-        tail_slots = (first * GROUP + places % GROUP).reshape(-1)
+        places = self.schedule.next(self, tokens)
         flat = (x.reshape(-1, self.num_kv_heads, self.head_dim) for x in (k, v))
-        self.append(*flat, slots, None if self.tail is None else tail_slots)
-        self.length += tokens
-
-    def seq_lens(self):
-        return torch.full_like(self.rows, self.length)
+        tail_slots = None if self.tail is None else places.tail_slots
+        self.append(*flat, places.slots, tail_slots, rope)
+        if self.schedule.fixed is None:
+            self.length += tokens
+        return places
 
     def whole(self):
         """k and v [batch, length, num_kv_heads, head_dim]; views if the format is plain."""
+        if self.schedule.fixed is not None:
+            raise Error("a step that is recorded cannot read the whole cache")
         if self.kv == "plain":
             shape = (self.batch, -1, self.num_kv_heads, self.head_dim)
             return tuple(x.view(shape)[:, : self.length] for x in (self.k, self.v))
-        return self.gather(self.seq_lens(), self.table, self.rows)
+        lens = torch.full_like(self.rows, self.length)
+        return self.gather(lens, self.length, self.table, self.rows)
 
-    def attend(self, q, **options):
-        options["longest"] = self.length
-        return self.decode(q, self.seq_lens(), self.table, self.rows, **options)
+    def attend(self, q, places, **options):
+        """Attention of the tokens that `extend` has added."""
+        options["longest"] = places.longest
+        return self.decode(q, places.lens, self.table, self.rows, **options)
 
     def select(self, indices):
         """Sequence i becomes what sequence indices[i] was."""

@@ -10,6 +10,7 @@ import torch
 
 import tessera
 
+from . import _torch_ops as ops
 from ._library import Error
 
 
@@ -36,6 +37,8 @@ _told: set = set()
 
 def tell_once(what, why):
     """Says, once for each kind of module and reason, that PyTorch does the work."""
+    if ops.is_tracing():  # a warning would cut the graph in two
+        return
     key = (what, str(why).split(";")[0][:60])
     if key not in _told:
         _told.add(key)
@@ -43,11 +46,16 @@ def tell_once(what, why):
 
 
 def served(what, run, fall_back, *tensors):
-    """The result of `run`, or of `fall_back` if Tessera cannot compute it."""
+    """The result of `run`, or of `fall_back` if Tessera cannot compute it.
+
+    While PyTorch traces, nothing is run, so that only gradients lead to `fall_back`.
+    """
     given = [tensor for tensor in tensors if tensor is not None]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
         tell_once(what, "Tessera records no gradients; use torch.no_grad() for inference")
         return fall_back()
+    if ops.is_tracing():
+        return run()
     try:
         return run()
     except Error as error:
@@ -124,9 +132,9 @@ class Codes(torch.nn.Module):
 
     def product(self, x, **fused):
         """tessera.gemm with this weight."""
-        if not self._is_packing_settled:
+        if not self._is_packing_settled and not ops.is_tracing():
             self.settle_packing(x)
-        return tessera.gemm(
+        return ops.gemm(
             x, self.codes, b_scale=self.scale, b_zero_point=self.zero_point,
             b_dtype=self.form.dtype, b_packing=self.packing, is_b_static=True, **fused,
         )

@@ -5,7 +5,15 @@
 Everything here is thin: new code does better with tessera.nn, tessera.hf and the operations. Heads
 come before tokens here, q [batch, num_heads, tokens, head_dim], as in PyTorch's own attention. The
 caches for Transformers, Int4KIVICache and PreallocCache, are imported when they are first named.
+
+python -m tessera.compat [--export FILE] [--warmup N] [--iters N] [--device cuda]
+
+runs KernelBenchmark's full suite and prints its results.
 """
+
+import argparse
+import types
+from typing import Optional, Sequence
 
 import torch
 
@@ -33,6 +41,7 @@ __all__ = [
     "fused_linear_silu",
     "int4_linear",
     "int8_linear",
+    "llm_cuda_kernels",
     "patch_model_w4a16",
     "replace_linear_with_quantized",
 ]
@@ -48,7 +57,10 @@ def __getattr__(name):
     raise AttributeError(f"module 'tessera.compat' has no attribute {name!r}")
 
 
-def flash_attention_forward(q, k, v, causal=False, scale=None):
+def flash_attention_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False,
+    scale: Optional[float] = None,
+) -> torch.Tensor:
     """Attention of q [batch, num_heads, q_len, d] over k and v [batch, num_kv_heads, kv_len, d]."""
     heads = (x.transpose(1, 2) for x in (q, k, v))
     return nn.attend(*heads, causal=causal, scale=scale).transpose(1, 2)
@@ -60,30 +72,50 @@ def _fused(x, weight, bias, activation):
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def fused_linear_gelu(x, weight, bias=None):
+def fused_linear_gelu(
+    x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
+) -> torch.Tensor:
     """gelu(x . weight^T + bias) in one kernel; gelu by erf."""
     return _fused(x, weight, bias, "gelu")
 
 
-def fused_linear_silu(x, weight, bias=None):
+def fused_linear_silu(
+    x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None
+) -> torch.Tensor:
     """silu(x . weight^T + bias) in one kernel."""
     return _fused(x, weight, bias, "silu")
 
 
-def int8_linear(x, weight, scale, bias=None):
+def int8_linear(
+    x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
     """x . (weight * scale)^T + bias: weight int8 [n, k], scale float32 [n] or [n, groups]."""
     rows = x.reshape(-1, x.shape[-1])
     out = tessera.gemm(rows, weight, b_scale=scale, bias=bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def int4_linear(x, weight, scale, zero_point=None, bias=None):
+def int4_linear(
+    x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor,
+    zero_point: Optional[torch.Tensor] = None, bias: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
     """The same for packed int4: weight uint8 [n, k / 2], the even column in the low nibble."""
     rows = x.reshape(-1, x.shape[-1])
     out = tessera.gemm(
         rows, weight, b_scale=scale, b_zero_point=zero_point, b_dtype="int4", bias=bias
     )
     return out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+# The same five functions as a module of their own: tessera.compat.llm_cuda_kernels.int8_linear.
+llm_cuda_kernels = types.ModuleType(
+    "tessera.compat.llm_cuda_kernels", "Attention and products as functions of PyTorch tensors."
+)
+for _function in (
+    flash_attention_forward, fused_linear_gelu, fused_linear_silu, int8_linear, int4_linear
+):
+    setattr(llm_cuda_kernels, _function.__name__, _function)
 
 
 class CustomFlashAttention(torch.nn.Module):
@@ -118,13 +150,16 @@ class QuantizedLinear(torch.nn.Module):
     """
 
     def __init__(
-        self, in_features, out_features, bias=True, bits=8, group_size=128, use_custom=True
+        self, in_features: int, out_features: int, bias: bool = True, bits: int = 8,
+        group_size: int = 128, use_custom: bool = True,
     ):
         super().__init__()
         self._take(torch.nn.Linear(in_features, out_features, bias), bits, group_size, use_custom)
 
     @classmethod
-    def from_float(cls, linear, bits=8, group_size=128, use_custom=True):
+    def from_float(
+        cls, linear: torch.nn.Linear, bits: int = 8, group_size: int = 128, use_custom: bool = True
+    ) -> "QuantizedLinear":
         """From a torch.nn.Linear."""
         made = cls.__new__(cls)
         torch.nn.Module.__init__(made)
@@ -138,7 +173,7 @@ class QuantizedLinear(torch.nn.Module):
         self.bits, self.group_size, self.use_custom = bits, group_size, use_custom
         self.quantize_from_float(linear)
 
-    def quantize_from_float(self, linear):
+    def quantize_from_float(self, linear: torch.nn.Linear) -> "QuantizedLinear":
         """Takes over the weight of a torch.nn.Linear, rounded to nearest; returns itself."""
         shape = (linear.out_features, linear.in_features)
         if shape != (self.out_features, self.in_features):
@@ -168,8 +203,9 @@ class QuantizedLinear(torch.nn.Module):
 
 
 def replace_linear_with_quantized(
-    model, bits=8, use_custom=True, exclude_layers=(), group_size=128
-):
+    model: torch.nn.Module, bits: int = 8, use_custom: bool = True,
+    exclude_layers: Sequence[str] = (), group_size: int = 128,
+) -> int:
     """Replaces every torch.nn.Linear of a model, in place; how many.
 
     exclude_layers: layers whose path contains one of these strings stay as they are.
@@ -185,8 +221,30 @@ def replace_linear_with_quantized(
     return count
 
 
-def patch_model_w4a16(model, group_size=128):
+def patch_model_w4a16(model: torch.nn.Module, group_size: int = 128) -> int:
     """4-bit weights and 16-bit activations for every linear layer but lm_head; how many."""
     return replace_linear_with_quantized(
         model, bits=4, exclude_layers=("lm_head",), group_size=group_size
     )
+
+
+def main(arguments=None):
+    """The command line: times kernels beside PyTorch, and exports the results as JSON."""
+    parser = argparse.ArgumentParser(prog="tessera.compat", description=main.__doc__)
+    parser.add_argument("--export", metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--warmup", type=int, default=3, help="calls that are not timed")
+    parser.add_argument("--iters", type=int, default=20, help="calls that are timed")
+    parser.add_argument("--device", help="cuda or cpu; a GPU if there is one")
+    options = parser.parse_args(arguments)
+    bench = KernelBenchmark(options.device, warmup=options.warmup, repeats=options.iters)
+    for result in bench.run_full_suite():
+        times = f"{result.tessera_ms:8.4f} ms, PyTorch {result.torch_ms:8.4f} ms"
+        print(f"{result.name:20} {result.shape:18} {times}, {result.speedup:.2f} times")
+    for line in bench.skipped:
+        print("left out:", line)
+    if options.export:
+        bench.export_results(options.export)
+
+
+if __name__ == "__main__":
+    main()

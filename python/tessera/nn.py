@@ -8,13 +8,14 @@ weights: "plain", "int8", "uint8", "int4", "int4_zero", "e4m3" or "e5m2"; int4 a
 scale for every `group_size` elements of a row, the others for a row.
 """
 
-from typing import Optional
+from typing import Any, Optional, Tuple, Union
 
 import torch
 from torch.nn import functional
 
 import tessera
 
+from . import _torch_ops as ops
 from ._library import Error
 from ._torch_weights import WEIGHTS, Codes, check_weights, served
 
@@ -39,15 +40,19 @@ class Linear(torch.nn.Module):
     """activation(x . weight^T + bias), with a dense or a quantised weight."""
 
     def __init__(
-        self, in_features, out_features, bias=True, *, weights="plain", group_size=128,
-        activation=None, device=None, dtype=None,
+        self, in_features: int, out_features: int, bias: bool = True, *, weights: str = "plain",
+        group_size: int = 128, activation: Optional[str] = None, device: Any = None,
+        dtype: Any = None,
     ):
         super().__init__()
         linear = torch.nn.Linear(in_features, out_features, bias, device=device, dtype=dtype)
         self._take(linear, weights, group_size, activation)
 
     @classmethod
-    def from_float(cls, linear, weights="plain", group_size=128, activation=None):
+    def from_float(
+        cls, linear: torch.nn.Linear, weights: str = "plain", group_size: int = 128,
+        activation: Optional[str] = None,
+    ) -> "Linear":
         """From a torch.nn.Linear, whose tensors it shares unless the weight is quantised."""
         made = cls.__new__(cls)
         torch.nn.Module.__init__(made)
@@ -70,30 +75,40 @@ class Linear(torch.nn.Module):
         rest = "" if self.activation is None else f", activation={self.activation}"
         return f"{self.in_features}, {self.out_features}, weights={self.weights}{rest}"
 
-    def dense_weight(self, dtype):
+    def dense_weight(self, dtype: torch.dtype) -> torch.Tensor:
+        """The weight [out_features, in_features] that is multiplied, in PyTorch's terms."""
         return self.weight if self.weights == "plain" else self.quantized.dequantized(dtype)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """With a residual of the result's shape: that is added, in the same kernel."""
+
         def run():
             rows = x.reshape(-1, self.in_features)
             fused = {"bias": self.bias, "activation": self.activation}
+            if residual is not None:
+                fused["residual"] = residual.reshape(-1, self.out_features)
             if self.weights == "plain":
-                out = tessera.gemm(rows, self.weight, is_b_static=True, **fused)
+                out = ops.gemm(rows, self.weight, is_b_static=True, **fused)
             else:
                 out = self.quantized.product(rows, **fused)
             return out.reshape(*x.shape[:-1], self.out_features)
 
         def fall_back():
             product = functional.linear(x, self.dense_weight(x.dtype), self.bias)
-            return _ACTIVATIONS[self.activation](product)
+            product = _ACTIVATIONS[self.activation](product)
+            return product if residual is None else product + residual
 
-        return served("Linear", run, fall_back, x, getattr(self, "weight", None), self.bias)
+        weight = getattr(self, "weight", None)
+        return served("Linear", run, fall_back, x, weight, self.bias, residual)
 
 
 class RMSNorm(torch.nn.Module):
     """x / sqrt(mean(x^2) + eps) * weight. With a residual: (norm(x + residual), x + residual)."""
 
-    def __init__(self, size, eps=1e-6, *, weight=None, device=None, dtype=None):
+    def __init__(
+        self, size: Optional[int], eps: float = 1e-6, *,
+        weight: Optional[torch.nn.Parameter] = None, device: Any = None, dtype: Any = None,
+    ):
         super().__init__()
         self.eps = eps
         if weight is None:
@@ -103,10 +118,14 @@ class RMSNorm(torch.nn.Module):
     def extra_repr(self):
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
-    def forward(self, x, residual=None):
+    def forward(
+        self, x: torch.Tensor, residual: Optional[torch.Tensor] = None
+    ) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
+        """The norm; with a residual, the norm of the sum and the sum."""
+
         def run():
             summed = None if residual is None else residual.clone()
-            y = tessera.rms_norm(x.contiguous(), self.weight, self.eps, residual=summed)
+            y = ops.rms_norm(x.contiguous(), self.weight, self.eps, summed)
             return y if summed is None else (y, summed)
 
         def fall_back():
@@ -128,8 +147,8 @@ class RotaryEmbedding(torch.nn.Module):
     table: torch.Tensor
 
     def __init__(
-        self, rotary_dim, max_positions=4096, theta=10000.0, *, scaling=None, style="half_split",
-        device=None,
+        self, rotary_dim: int, max_positions: int = 4096, theta: float = 10000.0, *,
+        scaling: Optional[dict] = None, style: str = "half_split", device: Any = None,
     ):
         super().__init__()
         self.rotary_dim, self.style = rotary_dim, style
@@ -142,16 +161,17 @@ class RotaryEmbedding(torch.nn.Module):
         self.table = self.table.to(fn(torch.empty(0, device=self.table.device)).device)
         return self
 
-    def forward(self, q, k, positions):
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
         """New tensors; q and k keep their values."""
 
         def rows(x):
             return x.reshape(-1, *x.shape[-2:]).clone()
 
         def run():
-            turned = tessera.rope(
-                rows(q), rows(k), positions.reshape(-1).contiguous(), self.table, style=self.style
-            )
+            flat = positions.reshape(-1).contiguous()
+            turned = ops.rope(rows(q), rows(k), flat, self.table, self.style)
             return turned[0].view(q.shape), turned[1].view(k.shape)
 
         return served("RotaryEmbedding", run, lambda: self._in_pytorch(q, k, positions), q, k)
@@ -174,11 +194,15 @@ class RotaryEmbedding(torch.nn.Module):
         return turn(q), turn(k)
 
 
-def attend(q, k, v, *, causal=True, scale=None, softcap=None, intervals=None):
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = True,
+    scale: Optional[float] = None, softcap: Optional[float] = None,
+    intervals: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
     """Attention of q [batch, q_len, num_heads, d] over k and v [batch, kv_len, num_kv_heads, d]."""
 
     def run():
-        return tessera.attention_prefill(
+        return ops.attention_prefill(
             q, k, v, causal=causal, scale=scale, softcap=softcap, intervals=intervals
         )
 
@@ -209,8 +233,11 @@ class Attention(torch.nn.Module):
     """Causal self-attention with rotary embeddings and grouped heads: x [batch, tokens, hidden]."""
 
     def __init__(
-        self, hidden, num_heads, num_kv_heads=None, head_dim=None, *, bias=False, rope=None,
-        causal=True, softcap=None, weights="plain", group_size=128, device=None, dtype=None,
+        self, hidden: int, num_heads: int, num_kv_heads: Optional[int] = None,
+        head_dim: Optional[int] = None, *, bias: bool = False,
+        rope: Optional[RotaryEmbedding] = None, causal: bool = True,
+        softcap: Optional[float] = None, weights: str = "plain", group_size: int = 128,
+        device: Any = None, dtype: Any = None,
     ):
         super().__init__()
         self.num_heads = num_heads
@@ -218,12 +245,16 @@ class Attention(torch.nn.Module):
         self.head_dim = head_dim or hidden // num_heads
         self.causal, self.softcap = causal, softcap
         rows = (num_heads + 2 * self.num_kv_heads) * self.head_dim
-        more = {"weights": weights, "group_size": group_size, "device": device, "dtype": dtype}
+        more: Any = {
+            "weights": weights, "group_size": group_size, "device": device, "dtype": dtype}
         self.qkv = Linear(hidden, rows, bias, **more)
         self.out = Linear(num_heads * self.head_dim, hidden, bias, **more)
         self.rope: Optional[RotaryEmbedding] = rope
 
-    def forward(self, x, positions=None, intervals=None):
+    def forward(
+        self, x: torch.Tensor, positions: Optional[torch.Tensor] = None,
+        intervals: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
         """positions [batch, tokens] or None: 0, 1, 2, ...; intervals as in attention_prefill."""
         batch, tokens = x.shape[:2]
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
@@ -247,16 +278,21 @@ class GatedMlp(torch.nn.Module):
     """down(activation(gate(x)) * up(x)), gate and up as one product. inter: a multiple of 8."""
 
     def __init__(
-        self, hidden, inter, *, activation="silu", weights="plain", group_size=128, device=None,
-        dtype=None,
+        self, hidden: int, inter: int, *, activation: str = "silu", weights: str = "plain",
+        group_size: int = 128, device: Any = None, dtype: Any = None,
     ):
         super().__init__()
-        made = [torch.nn.Linear(*size, bias=False, device=device, dtype=dtype)
-                for size in ((hidden, inter), (hidden, inter), (inter, hidden))]
-        self._take(*made, activation, weights, group_size)
+        gate, up, down = (
+            torch.nn.Linear(*size, bias=False, device=device, dtype=dtype)
+            for size in ((hidden, inter), (hidden, inter), (inter, hidden))
+        )
+        self._take(gate, up, down, activation, weights, group_size)
 
     @classmethod
-    def from_float(cls, gate, up, down, *, activation="silu", weights="plain", group_size=128):
+    def from_float(
+        cls, gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, *,
+        activation: str = "silu", weights: str = "plain", group_size: int = 128,
+    ) -> "GatedMlp":
         """From three torch.nn.Linear without biases."""
         made = cls.__new__(cls)
         torch.nn.Module.__init__(made)
@@ -278,14 +314,15 @@ class GatedMlp(torch.nn.Module):
         self.gate_up = Linear.from_float(both, weights, group_size)
         self.down = Linear.from_float(down, weights, group_size)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """With a residual of the shape of x: that is added, in the kernel of `down`."""
         gate_up = self.gate_up
 
         def run():
             rows = x.reshape(-1, gate_up.in_features)
             fused = {"activation": self.activation, "is_gated": True}
             if gate_up.weights == "plain":
-                inner = tessera.gemm(rows, gate_up.weight, is_b_static=True, **fused)
+                inner = ops.gemm(rows, gate_up.weight, is_b_static=True, **fused)
             else:
                 inner = gate_up.quantized.product(rows, **fused)
             return inner.reshape(*x.shape[:-1], -1)
@@ -295,4 +332,5 @@ class GatedMlp(torch.nn.Module):
             gate, up = both.unflatten(-1, (-1, 2, 8)).unbind(-2)
             return (_ACTIVATIONS[self.activation](gate) * up).flatten(-2)
 
-        return self.down(served("GatedMlp", run, fall_back, x, getattr(gate_up, "weight", None)))
+        inner = served("GatedMlp", run, fall_back, x, getattr(gate_up, "weight", None))
+        return self.down(inner, residual)

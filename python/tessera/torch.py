@@ -11,6 +11,7 @@ of its Python function and from what `_operations` says of the arguments. Its fa
 is that same function, which then makes its results and runs nothing.
 """
 
+import copy
 import inspect
 
 import torch
@@ -85,7 +86,8 @@ def _schema(parameters, num_positional, results):
 def _register(function, of=None, results=1, tensors_first=False):
     """Makes a Python function torch.ops.tessera.<its name>.
 
-    of: the operation whose arguments it has, if that has another name. results: how many tensors it
+    of: the operation whose arguments it has, if that has another name; with others after it, whose
+    tensors are only read, where it has arguments of several. results: how many tensors it
     returns; 0 for an operation that only writes to its arguments. tensors_first: all tensors come
     before the other arguments, which are keywords.
 
@@ -93,7 +95,9 @@ def _register(function, of=None, results=1, tensors_first=False):
     that may be written is left out.
     """
     name = function.__name__
-    op = OPERATIONS[of or name]
+    first, *others = (of or name).split()
+    op = copy.copy(OPERATIONS[first])
+    op.tensors = sum((OPERATIONS[other].tensors for other in others), op.tensors)
     signature = inspect.signature(function).parameters.values()
     given = [parameter for parameter in signature if parameter.name not in _RESULTS]
     parameters = [_Parameter(op, parameter, {p.name for p in given}) for parameter in given]
@@ -199,7 +203,8 @@ quantize_asymmetric = _register(quantize_asymmetric, of="quantize", results=3)
 dequantize = _register(_tessera.dequantize)
 reduce = _register(_tessera.reduce)
 argmax = _register(_tessera.argmax)
-gemm = _register(_tessera.gemm, of="gemm_weight")
+gemm = _register(_tessera.gemm, of="gemm_weight gemm_codes")
+sum_weight_rows = _register(_tessera.sum_weight_rows)
 pack_gate_up = _register(_tessera.pack_gate_up)
 prune_2_4 = _register(_tessera.prune_2_4, results=2)
 expand_2_4 = _register(_tessera.expand_2_4)

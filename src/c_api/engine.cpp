@@ -220,6 +220,14 @@ TesseraStatus tessera_generation_next(TesseraGeneration* generation, double time
   });
 }
 
+TesseraStatus tessera_generation_embedding(const TesseraGeneration* generation, float* values,
+                                           int64_t capacity, int64_t* count) {
+  return guarded([&] {
+    const TesseraGeneration& one = given(generation, "generation_embedding: generation");
+    write_array<float>(one.output.embedding, values, capacity, count);
+  });
+}
+
 TesseraStatus tessera_generation_descriptor(TesseraGeneration* generation, int* descriptor) {
   return guarded([&] {
     given(descriptor, "generation_descriptor: descriptor");

@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +56,18 @@ template <class Handle>
 Handle& given(Handle* handle, std::string_view what) {
   if (handle == nullptr) fail(concat(what, " is NULL"));
   return *handle;
+}
+
+// As many elements as fit, and how many there are.
+template <class T>
+void write_array(std::span<const T> values, T* to, int64_t capacity, int64_t* count) {
+  given(count, "count");
+  if (capacity < 0 || (capacity > 0 && to == nullptr)) {
+    fail(concat("capacity is ", capacity, to == nullptr ? " and the array is NULL" : ""));
+  }
+  *count = std::ssize(values);
+  const size_t fits = std::min(values.size(), static_cast<size_t>(capacity));
+  if (fits > 0) std::memcpy(to, values.data(), fits * sizeof(T));
 }
 
 }  // namespace tessera::c_api

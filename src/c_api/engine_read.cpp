@@ -83,6 +83,13 @@ EngineOptions read_options(const TesseraEngineOptions* given, const std::string&
     refuse_name("weights", weights,
                 std::views::transform(kWeightFormats, &WeightFormatName::format));
   }
+  const std::string_view activations = or_default(c.activations, "auto");
+  if (const auto format = find_activation_format(activations)) {
+    options.activations = *format;
+  } else {
+    refuse_name("activations", activations,
+                std::views::transform(kActivationFormats, &ActivationFormatName::format));
+  }
   if (const auto format = find_kv_format(kv)) {
     options.kv_type = *format;
   } else {
@@ -152,6 +159,7 @@ Request read_request(const TesseraRequest& c) {
   request.length_penalty = c.length_penalty;
   request.num_logprobs = c.num_logprobs;
   request.wants_prompt_logprobs = c.wants_prompt_logprobs != 0;
+  request.pooling = to_enum(c.pooling, Pooling::mean, "request: pooling");
   request.priority = c.priority;
   if (!(c.timeout_s >= 0 && c.timeout_s <= kMaxSeconds)) {
     fail(concat("request: timeout_s is ", c.timeout_s, "; want 0 for none, or up to 1000000"));

@@ -36,6 +36,7 @@ void OutputStream::add(SequenceOutput&& news) {
   if (!news.error.empty()) all.error = std::move(news.error);
   all.num_prompt_tokens += news.num_prompt_tokens;
   all.num_cached_tokens += news.num_cached_tokens;
+  if (!news.embedding.empty()) all.embedding = std::move(news.embedding);
   if (!news.prompt_logprobs.empty()) all.prompt_logprobs = std::move(news.prompt_logprobs);
   all.score = news.score;
   one.has_news = true;
@@ -100,7 +101,7 @@ std::optional<SequenceOutput> OutputStream::take(double timeout_s, bool whole) {
   one->was_taken = taken.finish != FinishReason::none;
   if (descriptor_ >= 0 && find(false) == nullptr && !is_over_locked()) {
     uint64_t count = 0;  // readable again when more arrives
-    [[maybe_unused]] const ssize_t got = read(descriptor_, &count, sizeof count);
+    [[maybe_unused]] const ssize_t got = ::read(descriptor_, &count, sizeof count);
   }
   return taken;
 }

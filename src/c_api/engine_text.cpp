@@ -1,7 +1,5 @@
 // Tokenizer and chat template of a loaded model through the C ABI.
 // SPDX-License-Identifier: MIT
-#include <algorithm>
-#include <cstring>
 #include <span>
 
 #include "c_api/engine_handle.h"
@@ -41,18 +39,6 @@ std::vector<TextPart> TesseraEngine::render(const char* messages_json, const cha
 }
 
 namespace {
-
-// As many elements as fit, and how many there are.
-template <class T>
-void write_array(std::span<const T> values, T* to, int64_t capacity, int64_t* count) {
-  given(count, "count");
-  if (capacity < 0 || (capacity > 0 && to == nullptr)) {
-    fail(concat("capacity is ", capacity, to == nullptr ? " and the array is NULL" : ""));
-  }
-  *count = std::ssize(values);
-  const size_t fits = std::min(values.size(), static_cast<size_t>(capacity));
-  if (fits > 0) std::memcpy(to, values.data(), fits * sizeof(T));
-}
 
 const Tokenizer& tokenizer_of(const TesseraEngine* engine) {
   return given(engine, "engine").host->tokenizer();

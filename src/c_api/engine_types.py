@@ -49,7 +49,9 @@ ENGINE_STRUCTS = [
             ("double", "step_timeout_s", "negative: 120 on a GPU and no limit on the CPU; 0: none"),
             ("TesseraLoadFunction", "on_load",
              "NULL, or called by the creating thread as weights arrive"),
-            ("void*", "user", "passed to on_load")),
+            ("void*", "user", "passed to on_load"),
+            ("const char*", "activations",
+             '"auto", "plain" or "8bit", as tessera run --activations')),
         doc="tessera/engine/engine.h, EngineOptions, which explains the fields. "
             "tessera_engine_options_init fills in the defaults; a NULL string is one too."),
     Struct(
@@ -77,7 +79,7 @@ ENGINE_STRUCTS = [
             ("uint64_t", "seed", "read if has_seed"),
             ("int32_t", "has_seed", ""),
             ("int32_t", "has_special", "1: control tokens spelled out in text count as such"),
-            ("int64_t", "max_new_tokens", "0 only with wants_prompt_logprobs"),
+            ("int64_t", "max_new_tokens", "0 only with wants_prompt_logprobs or pooling"),
             ("int64_t", "min_new_tokens", ""),
             ("const char* const*", "stop", "[num_stop] strings"),
             ("int64_t", "num_stop", ""),
@@ -90,7 +92,9 @@ ENGINE_STRUCTS = [
             ("int32_t", "num_logprobs", "-1: none; else alternatives beside the token's own"),
             ("int32_t", "wants_prompt_logprobs", ""),
             ("int32_t", "priority", "larger goes first"),
-            ("int32_t", "reserved", "0"),
+            ("int32_t", "pooling",
+             "an embedding in place of text, with max_new_tokens 0:\n"
+             "1 the hidden state of the last token, 2 the mean over all;\n0: none"),
             ("double", "timeout_s", "0: none"),
             ("const char*", "cache_salt", "NULL: none")),
         doc="tessera/engine/request.h, Request and SamplingParams, which explain the fields. "

@@ -214,6 +214,27 @@ WEIGHT_OPS = [
             choice("out_packing", PACKING, to="out.packing"), reserved()),
         struct="TesseraPackWeightArgs", is_step=True,
         doc="values and scale are given; shapes of out are those of the weight."),
+    Operation(
+        "gemm_codes", "GemmArgs", "gemm.h", (
+            tensor("a", format="a_format"), tensor("b", to="b.values", format="b_format"),
+            out(note="may be residual", format="out_format"), optional("a_scale"),
+            optional("b_scale", to="b.scale"), optional("bias"), optional("residual"),
+            optional("out_scale"), optional("a_zero_point"),
+            optional("b_row_sums", to="b.row_sums"),
+            count("b_rows_per_scale", "0: 1", to="b.rows_per_scale", keeps_default=True),
+            count("b_group", "elements of k per scale; 0: k / groups", to="b.group"),
+            choice("activation", ACTIVATION, "TesseraActivation or TESSERA_NO_ACTIVATION",
+                   may_be_none=True),
+            Field("flags", "bits", "of TesseraGemmFlags", enum=GEMM_FLAGS,
+                  members={"gated": "is_gated", "allow_tf32": "allow_tf32",
+                           "static_b": "b.is_static"}),
+            format_of("out_format", "of out"), format_of("a_format", "of a"),
+            format_of("b_format", "of b"),
+            switch("sums_in_float", "1: e4m3 is added in float after every 128 elements")),
+        struct="TesseraGemmCodesArgs", cpp="gemm",
+        doc="tessera_gemm with codes on both sides: int8 or e4m3, and uint8 with zero points."),
+    Operation("sum_weight_rows", "SumWeightRowsArgs", "gemm.h", (tensor("values"), out()),
+              is_step=True, doc="out[j] = the sum of row j, for products whose a has zero points."),
 ]
 
 PAGES = "TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes"

@@ -82,6 +82,46 @@ TesseraStatus tessera_pack_weight(const TesseraPackWeightArgs* c, const TesseraC
   });
 }
 
+TesseraStatus tessera_gemm_codes(const TesseraGemmCodesArgs* c, const TesseraContext* ctx) {
+  return guarded([&] {
+    check_struct_size(c, "gemm_codes: args", "TesseraGemmCodesArgs");
+    GemmArgs args;
+    check_bits(c->flags, TESSERA_GEMM_GATED | TESSERA_GEMM_ALLOW_TF32 | TESSERA_GEMM_STATIC_B,
+               "gemm_codes: flags");
+    args.is_gated = (c->flags & TESSERA_GEMM_GATED) != 0;
+    args.allow_tf32 = (c->flags & TESSERA_GEMM_ALLOW_TF32) != 0;
+    args.b.is_static = (c->flags & TESSERA_GEMM_STATIC_B) != 0;
+    read(args.a, c->a, {"gemm_codes", "a"}, c->a_format);
+    read(args.b.values, c->b, {"gemm_codes", "b"}, c->b_format);
+    read(args.out, c->out, {"gemm_codes", "out"}, c->out_format);
+    read_optional(args.a_scale, c->a_scale, {"gemm_codes", "a_scale"});
+    read_optional(args.b.scale, c->b_scale, {"gemm_codes", "b_scale"});
+    read_optional(args.bias, c->bias, {"gemm_codes", "bias"});
+    read_optional(args.residual, c->residual, {"gemm_codes", "residual"});
+    read_optional(args.out_scale, c->out_scale, {"gemm_codes", "out_scale"});
+    read_optional(args.a_zero_point, c->a_zero_point, {"gemm_codes", "a_zero_point"});
+    read_optional(args.b.row_sums, c->b_row_sums, {"gemm_codes", "b_row_sums"});
+    if (c->b_rows_per_scale != 0) args.b.rows_per_scale = c->b_rows_per_scale;
+    args.b.group = c->b_group;
+    args.activation = to_optional_enum(c->activation, Activation::gelu_tanh,
+                                       "gemm_codes: activation");
+    args.sums_in_float = c->sums_in_float != 0;
+    call("gemm_codes", &tessera::gemm, args, ctx);
+  });
+}
+
+TesseraStatus tessera_sum_weight_rows(
+    const DLTensor* values,
+    const DLTensor* out,
+    const TesseraContext* ctx) {
+  return guarded([&] {
+    SumWeightRowsArgs args;
+    read(args.values, values, {"sum_weight_rows", "values"});
+    read(args.out, out, {"sum_weight_rows", "out"});
+    call_step("sum_weight_rows", &tessera::sum_weight_rows, args, ctx);
+  });
+}
+
 std::span<const ObjectEntry> tessera::c_api::weights_on_objects() {
   static const ObjectEntry kEntries[] = {
     entry<tessera_embedding_computed, 4>("embedding_computed"),
@@ -89,6 +129,9 @@ std::span<const ObjectEntry> tessera::c_api::weights_on_objects() {
                  offsetof(TesseraGemmArgs, b_rows_per_scale)>("gemm_weight"),
     struct_entry<tessera_pack_weight, TesseraPackWeightArgs,
                  offsetof(TesseraPackWeightArgs, group)>("pack_weight"),
+    struct_entry<tessera_gemm_codes, TesseraGemmCodesArgs,
+                 offsetof(TesseraGemmCodesArgs, b_rows_per_scale)>("gemm_codes"),
+    entry<tessera_sum_weight_rows, 2>("sum_weight_rows"),
   };
   return kEntries;
 }

@@ -147,6 +147,27 @@ static_assert(offsetof(TesseraPackWeightArgs, packing) == 68);
 static_assert(offsetof(TesseraPackWeightArgs, out_packing) == 72);
 static_assert(offsetof(TesseraPackWeightArgs, reserved) == 76);
 
+static_assert(sizeof(TesseraGemmCodesArgs) == 128);
+static_assert(offsetof(TesseraGemmCodesArgs, struct_size) == 0);
+static_assert(offsetof(TesseraGemmCodesArgs, a) == 8);
+static_assert(offsetof(TesseraGemmCodesArgs, b) == 16);
+static_assert(offsetof(TesseraGemmCodesArgs, out) == 24);
+static_assert(offsetof(TesseraGemmCodesArgs, a_scale) == 32);
+static_assert(offsetof(TesseraGemmCodesArgs, b_scale) == 40);
+static_assert(offsetof(TesseraGemmCodesArgs, bias) == 48);
+static_assert(offsetof(TesseraGemmCodesArgs, residual) == 56);
+static_assert(offsetof(TesseraGemmCodesArgs, out_scale) == 64);
+static_assert(offsetof(TesseraGemmCodesArgs, a_zero_point) == 72);
+static_assert(offsetof(TesseraGemmCodesArgs, b_row_sums) == 80);
+static_assert(offsetof(TesseraGemmCodesArgs, b_rows_per_scale) == 88);
+static_assert(offsetof(TesseraGemmCodesArgs, b_group) == 96);
+static_assert(offsetof(TesseraGemmCodesArgs, activation) == 104);
+static_assert(offsetof(TesseraGemmCodesArgs, flags) == 108);
+static_assert(offsetof(TesseraGemmCodesArgs, out_format) == 112);
+static_assert(offsetof(TesseraGemmCodesArgs, a_format) == 116);
+static_assert(offsetof(TesseraGemmCodesArgs, b_format) == 120);
+static_assert(offsetof(TesseraGemmCodesArgs, sums_in_float) == 124);
+
 static_assert(sizeof(TesseraKvAppendArgs) == 120);
 static_assert(offsetof(TesseraKvAppendArgs, struct_size) == 0);
 static_assert(offsetof(TesseraKvAppendArgs, k) == 8);
@@ -340,6 +361,8 @@ static_assert(
 static_assert(kIs<tessera_embedding_computed, TesseraStatus, T, T, T, T, Ctx>);
 static_assert(kIs<tessera_gemm_weight, TesseraStatus, const TesseraGemmArgs*, Ctx>);
 static_assert(kIs<tessera_pack_weight, TesseraStatus, const TesseraPackWeightArgs*, Ctx>);
+static_assert(kIs<tessera_gemm_codes, TesseraStatus, const TesseraGemmCodesArgs*, Ctx>);
+static_assert(kIs<tessera_sum_weight_rows, TesseraStatus, T, T, Ctx>);
 static_assert(kIs<tessera_preferred_packing, TesseraStatus, const TesseraGemmArgs*, int32_t*, Ctx>);
 static_assert(kIs<tessera_pack_gate_up, TesseraStatus, T, T, T, Ctx>);
 static_assert(kIs<tessera_prune_2_4, TesseraStatus, T, T, T, Ctx>);

@@ -10,7 +10,7 @@ namespace {
 
 static_assert(TESSERA_ENGINE_ABI_VERSION == 1);
 
-static_assert(sizeof(TesseraEngineOptions) == 152);
+static_assert(sizeof(TesseraEngineOptions) == 160);
 static_assert(offsetof(TesseraEngineOptions, struct_size) == 0);
 static_assert(offsetof(TesseraEngineOptions, device) == 8);
 static_assert(offsetof(TesseraEngineOptions, dtype) == 16);
@@ -32,6 +32,7 @@ static_assert(offsetof(TesseraEngineOptions, runs_ahead) == 124);
 static_assert(offsetof(TesseraEngineOptions, step_timeout_s) == 128);
 static_assert(offsetof(TesseraEngineOptions, on_load) == 136);
 static_assert(offsetof(TesseraEngineOptions, user) == 144);
+static_assert(offsetof(TesseraEngineOptions, activations) == 152);
 
 static_assert(sizeof(TesseraRequest) == 224);
 static_assert(offsetof(TesseraRequest, struct_size) == 0);
@@ -68,7 +69,7 @@ static_assert(offsetof(TesseraRequest, length_penalty) == 188);
 static_assert(offsetof(TesseraRequest, num_logprobs) == 192);
 static_assert(offsetof(TesseraRequest, wants_prompt_logprobs) == 196);
 static_assert(offsetof(TesseraRequest, priority) == 200);
-static_assert(offsetof(TesseraRequest, reserved) == 204);
+static_assert(offsetof(TesseraRequest, pooling) == 204);
 static_assert(offsetof(TesseraRequest, timeout_s) == 208);
 static_assert(offsetof(TesseraRequest, cache_salt) == 216);
 
@@ -158,6 +159,8 @@ static_assert(kIs<tessera_engine_info, S, ConstE, TesseraEngineInfo*>);
 static_assert(kIs<tessera_engine_stats, S, E, TesseraEngineStats*>);
 static_assert(kIs<tessera_engine_submit, S, E, const TesseraRequest*, int64_t, G*>);
 static_assert(kIs<tessera_generation_next, S, G, double, int32_t, TesseraOutput*>);
+static_assert(
+    kIs<tessera_generation_embedding, S, const TesseraGeneration*, float*, int64_t, int64_t*>);
 static_assert(kIs<tessera_generation_descriptor, S, G, int*>);
 static_assert(kIs<tessera_generation_cancel, S, G>);
 static_assert(kIs<tessera_generation_destroy, void, G>);

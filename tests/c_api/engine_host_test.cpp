@@ -68,6 +68,7 @@ class CountingEngine final : public Engine {
   const Tokenizer* tokenizer() const override { return nullptr; }
   int64_t max_context() const override { return 1 << 20; }
   int64_t vocab() const override { return 1 << 20; }
+  int64_t hidden() const override { return 4; }
   Device device() const override { return cpu_device(); }
 
   void fail_at(int64_t step) { fails_at_ = step; }

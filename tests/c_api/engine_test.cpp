@@ -140,6 +140,44 @@ TEST(EngineInC, LogprobsOfThePromptAreThoseOfTheGeneration) {
   tessera_generation_destroy(generation);
 }
 
+std::vector<float> embed(const char* text, int32_t pooling) {
+  TesseraRequest request;
+  tessera_request_init(&request);
+  request.text = text;
+  request.max_new_tokens = 0;
+  request.pooling = pooling;
+  TesseraGeneration* generation = submit(request);
+  TesseraOutput output{};
+  output.struct_size = sizeof output;
+  expect_ok(tessera_generation_next(generation, -1, 1, &output));
+  EXPECT_EQ(output.finish, TESSERA_FINISH_STOP) << output.error;
+  EXPECT_EQ(output.num_tokens, 0);
+  int64_t count = 0;
+  expect_ok(tessera_generation_embedding(generation, nullptr, 0, &count));
+  std::vector<float> values(static_cast<size_t>(count));
+  expect_ok(tessera_generation_embedding(generation, values.data(), count, &count));
+  tessera_generation_destroy(generation);
+  return values;
+}
+
+TEST(EngineInC, EmbedsAText) {
+  const std::vector<float> last = embed("Water is", 1), mean = embed("Water is", 2);
+  EXPECT_EQ(last.size(), 384u);
+  EXPECT_EQ(mean.size(), 384u);
+  EXPECT_NE(last, mean);
+  EXPECT_EQ(embed("Water is", 2), mean);
+  EXPECT_NE(embed("Fire is", 2), mean);
+
+  TesseraGeneration* generation = submit(greedy("Water", 1));
+  int64_t count = -1;
+  read_all(generation, 1);
+  TesseraRequest wrong = greedy("Water", 0);
+  wrong.pooling = 3;
+  expect_refused(tessera_engine_submit(shared_engine(), &wrong, 1, &generation),
+                 "request: pooling is 3; want 0 to 2");
+  expect_refused(tessera_generation_embedding(nullptr, nullptr, 0, &count), "generation is NULL");
+}
+
 TEST(EngineInC, ThreadsShareAnEngine) {
   const char* prompts[] = {"The history of", "In the year", "A city is", "Water"};
   std::vector<Read> alone, together(4);

@@ -177,6 +177,8 @@ const Export kExports[] = {
     entry<tessera_embedding_computed>("tessera_embedding_computed"),
     entry<tessera_gemm_weight>("tessera_gemm_weight"),
     entry<tessera_pack_weight>("tessera_pack_weight"),
+    entry<tessera_gemm_codes>("tessera_gemm_codes"),
+    entry<tessera_sum_weight_rows>("tessera_sum_weight_rows"),
     entry<tessera_preferred_packing>("tessera_preferred_packing"),
     entry<tessera_pack_gate_up>("tessera_pack_gate_up"),
     entry<tessera_prune_2_4>("tessera_prune_2_4"),

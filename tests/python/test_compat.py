@@ -156,6 +156,24 @@ def test_benchmark(tmp_path):
     assert len(bench.run_full_suite()) == 8 and bench.skipped == []
 
 
+def test_the_command_line_exports(tmp_path, capsys):
+    if not hasattr(functional, "scaled_dot_product_attention"):
+        pytest.skip("this PyTorch has no attention to compare with")
+    path = tmp_path / "out.json"
+    compat.main(["--export", str(path), "--warmup", "0", "--iters", "1", "--device", "cpu"])
+    assert capsys.readouterr().out.count("PyTorch") == 8
+    fields = {"name", "shape", "dtype", "device", "tessera_ms", "torch_ms", "max_error", "speedup"}
+    assert set(json.loads(path.read_text())["results"][0]) == fields
+
+
+def test_the_functions_are_a_module_too():
+    from tessera.compat import llm_cuda_kernels as kernels
+
+    for name in ("flash_attention_forward", "fused_linear_gelu", "fused_linear_silu",
+                 "int8_linear", "int4_linear"):
+        assert getattr(kernels, name) is getattr(compat, name)
+
+
 def test_a_wrong_result_is_not_timed():
     bench = compat.KernelBenchmark(device="cpu", warmup=0, repeats=1)
     x = torch.ones(4)

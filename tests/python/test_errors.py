@@ -144,6 +144,7 @@ OPERATIONS = {
     "silu": ([2],),
     "silu_mul": ([2, 2],),
     "softmax": ([2],),
+    "sum_weight_rows": ([2],),
     "token_logprobs": ([2, 1],),
     "top_logprobs": ([2, 1], 3),
     "transpose": ([2],),

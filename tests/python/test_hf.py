@@ -72,7 +72,7 @@ def test_patch_and_unpatch():
     model = make_model()
     want, tokens = logits(model, prompt()), generated(model, prompt())
     names = [type(module).__name__ for module in model.modules()]
-    assert tessera.hf.patch(model) == {"linear": 8, "mlp": 2, "norm": 5}
+    assert tessera.hf.patch(model) == {"attention": 2, "layer": 2, "linear": 0, "mlp": 2, "norm": 5}
     torch.testing.assert_close(logits(model, prompt()), want, rtol=1e-4, atol=1e-4)
     assert generated(model, prompt()) == tokens
     with pytest.raises(tessera.Error, match="patched already"):
@@ -80,7 +80,69 @@ def test_patch_and_unpatch():
     tessera.hf.unpatch(model)
     assert [type(module).__name__ for module in model.modules()] == names
     assert torch.equal(logits(model, prompt()), want)
+    assert "forward" not in model.__dict__ and generated(model, prompt()) == tokens
     with pytest.raises(tessera.Error, match="not patched"):
+        tessera.hf.unpatch(model)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3", "Mistral"])
+def test_patched_models_of_several_kinds(kind):
+    model = make_model(kind)
+    want, tokens = logits(model, prompt(2)), generated(model, prompt(2))
+    assert tessera.hf.patch(model)["attention"] == 2
+    torch.testing.assert_close(logits(model, prompt(2)), want, rtol=1e-4, atol=1e-4)
+    assert generated(model, prompt(2)) == tokens
+
+
+def test_a_patched_model_masks_padding():
+    model = make_model()
+    ids, mask = prompt(2), torch.ones(2, 9, dtype=torch.long)
+    mask[1, :4] = 0
+    arguments = {"attention_mask": mask, "max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    want = model.generate(ids, **arguments).tolist()
+    tessera.hf.patch(model)
+    assert model.generate(ids, **arguments).tolist() == want
+
+
+def test_a_patched_model_records_gradients_in_pytorch():
+    model = make_model()
+    with torch.enable_grad():
+        want = torch.autograd.grad(logits(model, prompt()).sum(), model.model.embed_tokens.weight)
+        tessera.hf.patch(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            got = torch.autograd.grad(
+                logits(model, prompt()).sum(), model.model.embed_tokens.weight)
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_the_bundled_model_gives_the_same_64_tokens():
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tessera.default_model(), dtype=torch.float32).eval()
+    ids = torch.tensor([[0, 436, 1478]])
+    arguments = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 64, "pad_token_id": 0,
+                 "min_new_tokens": 64, "do_sample": False}
+    want = model.generate(ids, **arguments).tolist()
+    counts = {"attention": 6, "layer": 6, "linear": 0, "mlp": 6, "norm": 13}
+    assert tessera.hf.patch(model) == counts
+    assert model.generate(ids, **arguments).tolist() == want
+
+
+def test_hidden_states_can_still_be_asked_for():
+    model = make_model()
+    want = model(prompt(), output_hidden_states=True).hidden_states
+    tessera.hf.patch(model)
+    got = model(prompt(), output_hidden_states=True).hidden_states
+    assert len(got) == len(want) == 3
+    for one, other in zip(got, want):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_replaced_may_be_dropped():
+    model = make_model()
+    tessera.hf.patch(model, "int8", keep="nothing")
+    assert not model._tessera_patch.replaced
+    with pytest.raises(tessera.Error, match="keep='nothing'"):
         tessera.hf.unpatch(model)
 
 
@@ -139,6 +201,10 @@ def test_refusals():
         tessera.hf.TesseraCache(model.config, 64, kv="int3")
     with pytest.raises(tessera.Error, match="weights is 'int3'"):
         tessera.hf.patch(model, "int3")
+    with pytest.raises(tessera.Error, match="kv is 'int3'"):
+        tessera.hf.patch(model, kv="int3")
+    with pytest.raises(tessera.Error, match="keep is 'here'"):
+        tessera.hf.patch(model, keep="here")
     cache = tessera.hf.TesseraCache(model.config, 8)
     with pytest.raises(tessera.Error, match="holds 8 tokens"):
         logits(model, prompt(), past_key_values=cache)

@@ -1,6 +1,7 @@
 # The wheel: installed into an empty environment outside the tree, it has its library and a model.
 # SPDX-License-Identifier: MIT
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,10 +63,30 @@ def expect_answer(command, tmp_path, environment):
 
 
 def test_the_wheel_is_for_any_python_of_one_platform(wheel):
-    assert wheel.name.startswith("tessera-0.1.0-py3-none-linux_")
+    assert re.match(r"tessera-0\.1\.0-py3-none-manylinux_2_\d+_\w+\.whl", wheel.name), wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert "tessera/lib/libtessera.so" in names and "tessera/py.typed" in names
     assert "tessera/models/tessera-13m/config.json" in names
+
+
+def test_auditwheel_finds_the_same_tag(wheel):
+    """Also that the library needs nothing that a machine without a compiler may lack."""
+    command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "No module named auditwheel" in done.stderr:
+        pytest.skip("auditwheel is not installed")
+    text = " ".join(done.stdout.split())
+    tag = re.search(r"manylinux_2_\d+_\w+", wheel.name)[0]
+    assert done.returncode == 0, done.stderr
+    assert f'consistent with the following platform tag: "{tag}"' in text, text
+    needed = set(re.findall(r"(lib[\w+-]+\.so[.\d]*) with versions", text))
+    assert needed <= {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"}, text
+
+
+def test_the_extras_for_development_can_be_resolved():
+    text = (ROOT / "python" / "pyproject.toml").read_text()
+    for package in ("mypy", "pytest", "torch", "transformers", "auditwheel", "lm_eval"):
+        assert re.search(rf'^dev = \[.*"{package}', text, re.MULTILINE), package
 
 
 def test_runs_in_an_empty_environment(wheel, tmp_path):

@@ -132,6 +132,23 @@ def test_scores_what_it_would_generate(llm):
     assert whole.perplexity > 1 and whole.total == pytest.approx(sum(whole.logprobs))
 
 
+def test_embeds(llm):
+    vectors = llm.embed(PROMPTS)
+    assert len(vectors) == 3 and {len(vector) for vector in vectors} == {384}
+    for vector in vectors:
+        assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
+    assert llm.embed(PROMPTS[1]) == [vectors[1]]  # the same alone, bit for bit
+    ids = llm.tokenizer.encode(PROMPTS[0])
+    (mean,) = llm.embed([ids], pooling="mean", normalize=False)
+    each = [llm.embed([ids[: i + 1]], normalize=False)[0] for i in range(len(ids))]
+    want = [sum(column) / len(ids) for column in zip(*each)]
+    assert mean == pytest.approx(want, abs=1e-4)
+    near, far = llm.embed(["Water is a liquid.", "The war ended in 1945."], pooling="mean")
+    (close,) = llm.embed("Water is a kind of liquid.", pooling="mean")
+    assert sum(a * b for a, b in zip(near, close)) > sum(a * b for a, b in zip(far, close))
+    assert llm.embed([]) == []
+
+
 def test_tokenizer_goes_there_and_back(llm):
     tokenizer = llm.tokenizer
     for text in ["", "The history of", "naïve café 東京 🙂", "a\0b", "x" * 3000]:
@@ -196,9 +213,12 @@ def test_formats_and_speculation_are_options(texts):
         (lambda llm: llm.generate("\ud800"), "not Unicode"),
         (lambda llm: llm.chat(["hello"]), "no conversation"),
         (lambda llm: llm.score([[5]]), "no token to score"),
+        (lambda llm: llm.embed("a", pooling="max"), "pooling is 'max'"),
+        (lambda llm: llm.embed([[]]), "prompt"),
         (lambda llm: llm.tokenizer.decode([-1]), "no token -1"),
         (lambda llm: LLM("/nowhere"), "/nowhere"),
         (lambda llm: LLM(weights="int3", device="cpu"), "weights is 'int3'"),
+        (lambda llm: LLM(activations="4bit", device="cpu"), "activations is '4bit'"),
         (lambda llm: LLM(device=3), "device is 3"),
         (lambda llm: LLM(context=-1), "-1"),
     ],
@@ -227,6 +247,58 @@ def test_a_forgotten_model_is_freed_at_once():
     destroy = model._destroy
     del model
     assert not destroy.alive
+
+
+def test_progress_is_shown_and_wiped_away(llm, capfd):
+    llm.generate(PROMPTS, GREEDY, progress=True)
+    shown = capfd.readouterr().err
+    assert "of 3 prompts" in shown and "tokens" in shown and shown.endswith("\r\x1b[K")
+    llm.generate(PROMPTS, GREEDY, progress=False)
+    assert capfd.readouterr().err == ""
+
+
+def test_other_threads_run_while_one_waits(llm):
+    """The lock of Python is free while a call computes."""
+    turns = 0
+    done = threading.Event()
+
+    def wait():
+        llm.generate(PROMPTS, temperature=0, max_tokens=60, ignore_eos=True)
+        done.set()
+
+    thread = threading.Thread(target=wait)
+    begin = time.monotonic()
+    thread.start()
+    while not done.is_set():
+        time.sleep(0.001)
+        turns += 1
+    thread.join()
+    assert turns > 50 * (time.monotonic() - begin)
+
+
+def test_an_async_stream_that_is_left_is_cancelled(llm):
+    async def leave():
+        stream = llm.astream("The", temperature=0, max_tokens=240, ignore_eos=True)
+        async for _ in stream:
+            break
+        await stream.aclose()
+
+        async def wait_for_ever():
+            async for _ in llm.astream("The", temperature=0, max_tokens=240, ignore_eos=True):
+                pass
+
+        task = asyncio.create_task(wait_for_ever())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    before = llm.stats()["num_cancelled"]
+    asyncio.run(leave())
+    deadline = time.monotonic() + 30
+    while llm.stats()["num_cancelled"] < before + 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert llm.stats()["num_cancelled"] == before + 2
 
 
 INTERRUPTED = """

@@ -46,6 +46,8 @@ def test_linear_is_that_of_pytorch(bias):
     ours = nn.Linear.from_float(linear)
     x = torch.randn(2, 3, 96)
     close(ours(x), linear(x))
+    residual = torch.randn(2, 3, 48)
+    close(ours(x, residual), linear(x) + residual)
     assert ours.weight is linear.weight
     close(expect_fall_back(ours, x).detach(), linear(x))
 
@@ -147,6 +149,7 @@ def test_gated_mlp(weights):
     want = made[2](torch.nn.functional.silu(made[0](x)) * made[1](x))
     bound = 1e-5 if weights == "plain" else 0.15
     assert (mlp(x) - want).abs().max() <= bound * max(1, want.abs().max().item())
+    close(mlp(x, 2 * x), mlp(x) + 2 * x, 1e-4)
     close(expect_fall_back_all(mlp, x), mlp(x), 1e-4)
 
 

@@ -83,3 +83,68 @@ def test_ids_that_are_computed_elsewhere():
     computed = np.array([7, 9], np.int32)
     got = tessera.embedding(table, ids, computed=computed)
     assert np.array_equal(got, table[[3, 7, 9, 0]])
+
+
+def test_codes_on_both_sides_are_multiplied_exactly():
+    a = RNG.integers(-128, 128, (5, 256)).astype(np.int8)
+    b = RNG.integers(-128, 128, (48, 256)).astype(np.int8)
+    token = (2.0 ** RNG.integers(-4, 4, 5)).astype(np.float32)
+    row = (2.0 ** RNG.integers(-4, 4, 48)).astype(np.float32)
+    sums = a.astype(np.int64) @ b.astype(np.int64).T
+    want = (sums * token[:, None] * row).astype(np.float32)
+    got = tessera.gemm(a, b, a_scale=token, b_scale=row)
+    assert got.dtype == np.float32 and np.array_equal(got, want)
+    # One scale for all, groups of 128 and blocks of 128 x 128.
+    one = np.array([0.5], np.float32)
+    assert np.array_equal(tessera.gemm(a, b, a_scale=one, b_scale=one), sums * np.float32(0.25))
+    groups = (2.0 ** RNG.integers(-4, 4, (5, 2))).astype(np.float32)
+    blocks = (2.0 ** RNG.integers(-4, 4, (1, 2))).astype(np.float32)
+    halves = [a[:, i : i + 128].astype(np.int64) @ b[:, i : i + 128].astype(np.int64).T
+              for i in (0, 128)]
+    want = sum(half * groups[:, [i]] * blocks[0, i] for i, half in enumerate(halves))
+    got = tessera.gemm(a, b, a_scale=groups, b_scale=blocks, b_rows_per_scale=128, b_group=128)
+    assert np.array_equal(got, want.astype(np.float32))
+
+
+def test_zero_points_are_taken_off_unsigned_codes():
+    a = RNG.integers(0, 256, (4, 128)).astype(np.uint8)
+    b = RNG.integers(-127, 128, (32, 128)).astype(np.int8)
+    zero = RNG.integers(0, 256, 4).astype(np.int32)
+    sums = tessera.sum_weight_rows(b)
+    assert np.array_equal(sums, b.astype(np.int64).sum(1))
+    want = (a.astype(np.int64) - zero[:, None]) @ b.astype(np.int64).T
+    scale = np.ones(1, np.float32)
+    got = tessera.gemm(a, b, a_scale=scale, a_zero_point=zero, b_scale=scale, b_row_sums=sums)
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("sums_in_float", [False, True])
+def test_fp8_on_both_sides(sums_in_float):
+    x = RNG.standard_normal((6, 256), dtype=np.float32)
+    w = RNG.standard_normal((40, 256), dtype=np.float32)
+    a, a_scale = tessera.quantize(x, "float8_e4m3fn", per="token")
+    b, b_scale = tessera.quantize(w, "float8_e4m3fn", per="token")
+    values = (tessera.dequantize(a, a_scale, format="e4m3"),
+              tessera.dequantize(b, b_scale, format="e4m3"))
+    got = tessera.gemm(
+        a, b, a_scale=a_scale.reshape(-1), b_scale=b_scale.reshape(-1), a_dtype="e4m3",
+        b_dtype="e4m3", activation="relu", sums_in_float=sums_in_float,
+    )
+    want = np.maximum(values[0] @ values[1].T, 0)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+
+
+def test_codes_that_do_not_fit_are_refused_by_name():
+    a = np.zeros((4, 128), np.int8)
+    b = np.zeros((32, 128), np.int8)
+    row = np.ones(32, np.float32)
+    with pytest.raises(tessera.Error, match=r"a_scale is .*\[5\].* it must be \[1\], \[4\]"):
+        tessera.gemm(a, b, a_scale=np.ones(5, np.float32), b_scale=row)
+    with pytest.raises(tessera.Error, match="b must be codes of i8"):
+        codes = b.astype(np.uint8)
+        tessera.gemm(a, codes, a_scale=np.ones(4, np.float32), b_scale=row, b_dtype="e4m3")
+    with pytest.raises(tessera.Error, match="b_order is given and a holds codes"):
+        order = np.arange(128, dtype=np.int32)
+        tessera.gemm(a, b, a_scale=np.ones(4, np.float32), b_scale=row, b_order=order)
+    with pytest.raises(tessera.Error, match="no a_scale; codes need their scales"):
+        tessera.gemm(a, b, b_scale=row, a_dtype="int8", dtype="float32")
