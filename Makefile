@@ -19,10 +19,11 @@ export CUDACXX := $(NVCC)
 BUILD = build/$(PRESET)
 TESSERA = $(BUILD)/apps/tessera
 
-.PHONY: help run serve test bench gpu-suite format clean configure binary
+.PHONY: help run serve quantize test bench gpu-suite format clean configure binary
 help:
 	@echo "make run        build, then continue PROMPT with the bundled model"
 	@echo "make serve      build, then serve the bundled model: an OpenAI API and a web page"
+	@echo "make quantize   build, then quantise a checkpoint: ARGS=\"FOLDER OUT\""
 	@echo "make test       checks, build and every test this machine can run"
 	@echo "make bench      time the rows of a family: FAMILY=elementwise ARGS=..."
 	@echo "make gpu-suite  GPU tests, sanitizers, benches and comparisons; writes JSON"
@@ -35,15 +36,15 @@ configure:
 	@cmake --preset $(PRESET) $(DEFINES) > $(BUILD)/log 2>&1 || { cat $(BUILD)/log; exit 1; }
 binary: configure ; @cmake --build --preset $(PRESET) --target tessera
 
-# The server takes long to compile, so the preset `run` leaves it out, and make serve adds it.
-run: PACKAGES := run
-serve: SERVER := -D TESSERA_SERVER=ON
-run serve: PRESET := $(RUN_PRESET)
-run serve: DEFINES = $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES))) $(SERVER)
+# The preset `run` leaves out what takes long to compile; make serve and make quantize add it.
+run quantize: PACKAGES := run
+serve: PARTS := -D TESSERA_SERVER=ON
+quantize: PARTS := -D TESSERA_QUANTIZE=ON
+run serve quantize: PRESET := $(RUN_PRESET)
+run serve quantize: DEFINES = $(if $(GPU),$(if $(filter run,$(RUN_PRESET)),$(GPU_DEFINES))) $(PARTS)
 run: binary
-	@printf '%s' "$$PROMPT"
-	@$(TESSERA) run --prompt "$$PROMPT" $(ARGS)
-serve: binary ; @$(TESSERA) serve $(ARGS)
+	@printf '%s' "$$PROMPT" && $(TESSERA) run --prompt "$$PROMPT" $(ARGS)
+serve quantize: binary ; @$(TESSERA) $@ $(ARGS)
 bench: binary ; @$(TESSERA) bench $(FAMILY) $(ARGS)
 
 test:

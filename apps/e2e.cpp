@@ -328,6 +328,7 @@ void run(const BenchE2eOptions& options) {
                  {"random_weights", subject.folder.empty()},
                  {"dtype", options.model.dtype},
                  {"weights", options.model.weights},
+                 {"activations", options.model.activations},
                  {"kv", options.model.kv},
                  {"read_tbs", rounded(bench.ceilings.read_tbs)},
                  {"results", Json::array()}};

@@ -99,7 +99,8 @@ Subject find_subject(const SubjectFlags& flags, const std::string& draft_folder)
   return subject;
 }
 
-std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const EngineOptions& options) {
+std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const EngineOptions& options,
+                                            std::optional<Tokenizer> tokenizer) {
   if (!subject.folder.empty()) {
     return load_engine(engine::open_model(subject.folder, subject.config, options));
   }
@@ -116,6 +117,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
       .dtype = options.dtype,
       .format = options.weights,
       .weight_group = options.weight_group,
+      .activations = options.activations,
       .device = options.device,
       .on_progress = [&](int64_t done, int64_t total) { progress.show_bytes(done, total); }};
   const auto make = [&](const model::ModelConfig& config, uint64_t seed) {
@@ -125,7 +127,7 @@ std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const Engine
   };
   std::unique_ptr<model::Model> model = make(subject.config, 1), draft;
   if (has_draft) draft = make(*subject.draft, 2);
-  return engine::make_engine(std::move(model), std::nullopt, options,
+  return engine::make_engine(std::move(model), std::move(tokenizer), options,
                              std::make_unique<dist::LocalCommunicator>(), std::move(draft));
 }
 

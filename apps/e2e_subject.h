@@ -1,4 +1,5 @@
-// The model that `tessera bench e2e` times, with its draft model if there is one.
+// The model that `tessera bench e2e` times, with its draft model if there is one, and models with
+// random weights for `tessera serve --shape`.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -31,7 +32,9 @@ struct Subject {
 // Refuses flags that contradict each other or `draft_folder`, the flag --draft.
 Subject find_subject(const SubjectFlags& flags, const std::string& draft_folder);
 
-// `options` are filled in.
-std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const EngineOptions& options);
+// `options` are filled in. A model from a folder has its own tokenizer; random weights have the
+// one that is given.
+std::unique_ptr<Engine> make_subject_engine(const Subject& subject, const EngineOptions& options,
+                                            std::optional<Tokenizer> tokenizer = {});
 
 }  // namespace tessera::apps

@@ -108,13 +108,20 @@ Json config_json(const model::ModelConfig& config) {
             {"factor", config.rope_scaling.factor}}}};
 }
 
+// What a model may be loaded as; "stored" is of quantised checkpoints alone.
+constexpr std::pair<std::string_view, model::WeightFormat> kFitFormats[] = {
+    {"stored", model::WeightFormat::stored},
+    {"bf16", model::WeightFormat::plain},
+    {"int8", model::WeightFormat::int8},
+    {"int4", model::WeightFormat::int4}};
+
 Json fit_json(const model::ModelConfig& config) {
   const int64_t kv_bytes = config.kv_bytes_per_token(DType::bf16);
   Json rows = Json::array();
   for (const MemoryPlace& place : memory_places()) {
-    for (const bool is_int8 : {false, true}) {
-      const int64_t weights = weight_bytes(
-          config, DType::bf16, is_int8 ? model::WeightFormat::int8 : model::WeightFormat::plain);
+    for (const auto& [as, format] : kFitFormats) {
+      if (format == model::WeightFormat::stored && config.formats == nullptr) continue;
+      const int64_t weights = weight_bytes(config, DType::bf16, format);
       Json sequences = Json::object();
       for (const int64_t context : contexts_to_show(config.max_positions)) {
         sequences[std::to_string(context)] =
@@ -122,7 +129,7 @@ Json fit_json(const model::ModelConfig& config) {
       }
       rows.push_back({{"memory", place.name},
                       {"memory_bytes", place.bytes},
-                      {"weights", is_int8 ? "int8" : "bf16"},
+                      {"weights", as},
                       {"sequences_by_context", std::move(sequences)}});
     }
   }
@@ -171,7 +178,8 @@ Json inspect_folder(const fs::path& folder, bool has_table) {
   json["tensors"] = tensors_json(tensors, has_table);
   json["weight_bytes"] = {{"f32", weight_bytes(config, DType::f32, model::WeightFormat::plain)},
                           {"bf16", weight_bytes(config, DType::bf16, model::WeightFormat::plain)},
-                          {"int8", weight_bytes(config, DType::bf16, model::WeightFormat::int8)}};
+                          {"int8", weight_bytes(config, DType::bf16, model::WeightFormat::int8)},
+                          {"int4", weight_bytes(config, DType::bf16, model::WeightFormat::int4)}};
   json["weight_bytes"]["stored"] = weight_bytes(config, DType::bf16, model::WeightFormat::stored);
   json["linear_layers"] = kept_json(config);
   json["notes"] = config.formats == nullptr ? Json::array() : Json(config.formats->notes);
@@ -281,8 +289,9 @@ std::string cache_text(const Json& json) {
   const Json& cache = json["kv_cache"];
   const Json& weights = json["weight_bytes"];
   return concat("Memory\n  weights ", bytes_at(weights["f32"]), " in f32, ",
-                bytes_at(weights["bf16"]), " in bf16, ", bytes_at(weights["int8"]), " as int8\n  ",
-                "keys and values ", show_count(cache["bytes_per_token"]["bf16"].get<int64_t>()),
+                bytes_at(weights["bf16"]), " in bf16, ", bytes_at(weights["int8"]), " as int8, ",
+                bytes_at(weights["int4"]), " as int4\n  ", "keys and values ",
+                show_count(cache["bytes_per_token"]["bf16"].get<int64_t>()),
                 " bytes a token in bf16, ",
                 show_count(cache["bytes_per_token"]["f32"].get<int64_t>()), " in f32\n  ",
                 "sequences of ", cache["lengths"][0], " to ", cache["lengths"][1],

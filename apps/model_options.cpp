@@ -48,6 +48,11 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
   more.value("--device", options.device, "auto|cpu|cuda:N",
              "Where the model runs; auto is the first GPU if it has all kernels for it");
   more.ranged("--group", options.group, 1, 65536, "N", "Inputs per scale of --weights int4");
+  std::vector<std::string> activations;
+  for (const ActivationFormatName& one : kActivationFormats) activations.emplace_back(one.name);
+  more.choice("--activations", options.activations, std::move(activations),
+              "What 8-bit weights multiply: values in --dtype (plain), or 8-bit codes made on the "
+              "way in; auto: as the checkpoint asks, and codes on a GPU if --weights quantises");
   more.quantity("--context", options.context, "N",
                 "Most tokens of a sequence; what the model was made for if absent");
   more.quantity("--kv-bytes", options.kv_bytes, "SIZE",
@@ -109,6 +114,8 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   made.dtype = parse_dtype(options.dtype);
   made.weights = find_weight_format(options.weights).value_or(WeightFormat::stored);
   made.weight_group = options.group;
+  made.activations =
+      find_activation_format(options.activations).value_or(ActivationFormat::automatic);
   made.kv_type = parse_kv_type(options.kv);
   if (made.kv_type == KvFormat::int4) made.page_size = 32;  // whole groups of keys
   made.check_weights = options.check_weights;
@@ -241,6 +248,7 @@ namespace {
 using Row = std::pair<std::string_view, std::string_view>;
 
 constexpr std::array kRows = {
+    Row{"activations", "--activations"},
     Row{"beam_width", "--beam"},
     Row{"constraint", "--json-schema"},
     Row{"draft_folder", "--draft"},

@@ -23,6 +23,7 @@ class Verb;
 struct ModelOptions {
   std::string dtype = "bf16";
   std::string weights = "stored";
+  std::string activations = "auto";
   int64_t group = kDefaultWeightGroup;
   std::string kv = "plain";
   std::string device = "auto";
@@ -38,7 +39,8 @@ struct ModelOptions {
   int64_t draft_tokens = 15;
 };
 
-// --dtype, --weights, --group, --kv, --threads, --device, --context, --kv-bytes, --check-weights,
+// --dtype, --weights, --activations, --group, --kv, --threads, --device, --context, --kv-bytes,
+// --check-weights,
 // --graphs, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
 void add_model_flags(const Verb& verb, ModelOptions& options);
 

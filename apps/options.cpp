@@ -124,6 +124,8 @@ template std::string number_problem<double>(std::string_view);
 
 Verb::Verb(CLI::App& above, const char* name, const char* help)
     : app_(*above.add_subcommand(name, help)) {}
+void Verb::take_anything() { app_.allow_extras(); }
+void Verb::on_run(std::function<void()> run) { app_.callback(std::move(run)); }
 
 void Verb::positional(const char* name, std::string& target, const char* help) {
   app_.add_option(name, target, help);
@@ -133,8 +135,6 @@ void Verb::positional(const char* name, const char* help) {
   const std::string description = help;  // its const tells CLI11 that it is not a target
   app_.add_option(name, description);
 }
-
-void Verb::on_run(std::function<void()> run) { app_.callback(std::move(run)); }
 
 std::optional<std::string> Verb::given(const char* name) const {
   const CLI::Option* option = app_.get_option(name);

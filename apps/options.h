@@ -66,6 +66,8 @@ class Verb {
   // An argument without a flag.
   void positional(const char* name, std::string& target, const char* help);
   void positional(const char* name, const char* help);  // read by given()
+  // For a verb that this build does not have: whatever is given, it runs and says so.
+  void take_anything();
   // Called when the command line has been parsed and this verb was given.
   void on_run(std::function<void()> run);
 

@@ -18,6 +18,7 @@
 #include "core/parallel.h"
 #include "core/text.h"
 #include "model/config.h"
+#include "tessera/core/memory_use.h"
 #include "tessera/quant/quantize_model.h"
 #include "tessera/text/tokenizer.h"
 
@@ -39,6 +40,7 @@ struct QuantizeOptions {
   std::string keep;
   std::string calibration;
   std::string evaluate;
+  std::string device = "auto";
   int64_t group = 128;
   int64_t samples = 128;
   int64_t length = 2048;
@@ -48,6 +50,8 @@ struct QuantizeOptions {
   double damping = 0.01;
   double alpha = 0.5;
   bool is_symmetric = false;
+  bool calibrates_kv = false;
+  bool measures_after_only = false;
   bool is_json = false;
 };
 
@@ -79,7 +83,14 @@ quant::ModelQuantOptions options_of(const QuantizeOptions& given) {
   options.search_clip = given.clip == "on";
   options.alpha = given.alpha;
   options.quantizes_inputs =
-      given.activations == "dynamic" || options.method == quant::Method::smoothquant;
+      given.activations != "plain" || options.method == quant::Method::smoothquant;
+  options.has_static_inputs = given.activations == "static";
+  options.calibrates_kv = given.calibrates_kv;
+  if (given.device != "auto") {
+    options.device = parse_device(given.device);
+  } else if (num_cuda_devices() > 0) {
+    options.device = cuda_device();
+  }
   options.keep = split(given.keep);
   return options;
 }
@@ -134,7 +145,7 @@ quant::Likelihood measure(std::string what, const fs::path& folder,
   });
 }
 
-void print_lines(const quant::ModelQuantReport& report, double seconds) {
+void print_lines(const quant::ModelQuantReport& report, Device device, double seconds) {
   std::string text;
   for (const quant::LinearReport& one : report.layers) {
     text += concat(one.name, ": weight error ", fixed(100 * one.weight_error, 2), " %");
@@ -148,11 +159,14 @@ void print_lines(const quant::ModelQuantReport& report, double seconds) {
   if (report.num_resumed > 0) {
     text += concat(", ", report.num_resumed, " layers were there already");
   }
+  text += concat("\npeak allocated on ", to_string(device), " ",
+                 show_bytes(allocated_bytes(device).peak), ", peak of the process on the host ",
+                 show_bytes(peak_host_bytes()));
   write_out(text + "\n");
 }
 
 Json report_json(const quant::ModelQuantReport& report, const QuantizeOptions& given,
-                 const fs::path& folder, double seconds) {
+                 const fs::path& folder, Device device, double seconds) {
   Json layers = Json::array();
   for (const quant::LinearReport& one : report.layers) {
     layers.push_back({{"name", one.name},
@@ -168,9 +182,13 @@ Json report_json(const quant::ModelQuantReport& report, const QuantizeOptions& g
           {"act_order", given.order},
           {"clip", given.clip},
           {"format", given.format},
+          {"kv_scales", given.calibrates_kv},
           {"bytes_before", report.bytes_before},
           {"bytes_after", report.bytes_after},
           {"seconds", rounded(seconds)},
+          {"device", to_string(device)},
+          {"peak_device_bytes", allocated_bytes(device).peak},
+          {"peak_resident_bytes", peak_host_bytes()},
           {"layers", layers}};
 }
 
@@ -182,7 +200,10 @@ void run(const QuantizeOptions& given) {
   const Tokenizer tokenizer = Tokenizer::load(folder / "tokenizer.json");
   std::vector<std::vector<int32_t>> windows;
   if (!given.evaluate.empty()) windows = windows_of(given, tokenizer);
-  if (options.method != quant::Method::rtn) {
+  const bool is_calibrated =
+      options.method != quant::Method::rtn || options.has_static_inputs || options.calibrates_kv;
+  if (!is_calibrated) options.device = cpu_device();
+  if (is_calibrated) {
     options.samples = samples_of(given, tokenizer, model::load_config(folder).max_positions);
     write_note(concat("calibrating with ", options.samples.size(), " samples of ",
                       options.samples.front().size(), " tokens\n"));
@@ -197,19 +218,22 @@ void run(const QuantizeOptions& given) {
     report = quant::quantize_model(folder, given.out, options);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  Json json = report_json(report, given, folder, took.count());
-  if (!given.is_json) print_lines(report, took.count());
+  Json json = report_json(report, given, folder, options.device, took.count());
+  if (!given.is_json) print_lines(report, options.device, took.count());
   if (!windows.empty()) {
-    const quant::Likelihood before = measure("before", folder, windows);
+    quant::Likelihood before;
+    if (!given.measures_after_only) before = measure("before", folder, windows);
     const quant::Likelihood after = measure("after", given.out, windows);
     json["evaluate"] = {{"text", fs::path(given.evaluate).filename().string()},
                         {"tokens", after.num_tokens},
-                        {"ppl_before", std::exp(before.nll)},
                         {"ppl_after", std::exp(after.nll)}};
+    if (!given.measures_after_only) json["evaluate"]["ppl_before"] = std::exp(before.nll);
     if (!given.is_json) {
-      write_out(concat("perplexity ", fixed(std::exp(before.nll), 4), " before, ",
-                       fixed(std::exp(after.nll), 4), " after, over ", show_count(after.num_tokens),
-                       " tokens\n"));
+      const std::string first = given.measures_after_only
+                                    ? std::string()
+                                    : concat(fixed(std::exp(before.nll), 4), " before, ");
+      write_out(concat("perplexity ", first, fixed(std::exp(after.nll), 4), " after, over ",
+                       show_count(after.num_tokens), " tokens\n"));
     }
   }
   if (!given.is_json) return;
@@ -232,14 +256,17 @@ void add_quantize(CLI::App& app, int&) {
   method.choice("--method", options->method, {"rtn", "gptq", "awq", "smoothquant"},
                 "How codes are chosen");
   method.choice("--weights", options->weights, {"int4", "int8", "fp8", "fp8_block"}, "The codes");
-  method.choice("--activations", options->activations, {"plain", "dynamic"},
-                "dynamic: inputs of 8 bits too, scaled by token; smoothquant always");
+  method.choice("--activations", options->activations, {"plain", "dynamic", "static"},
+                "Inputs of 8 bits too: scaled by token, or by one calibrated scale for a layer; "
+                "with smoothquant dynamic is the least");
   method.value("--group", options->group, "N", "int4: weights that share a scale; 0: a whole row");
   method.toggle("--symmetric", options->is_symmetric, "int4: without zero points");
   method.choice("--act-order", options->order, {"off", "weight", "group"},
                 "gptq: columns with large inputs first; groups by weight, or in that order");
   method.value("--keep", options->keep, "NAMES",
                "Tensors to leave as they are: parts of names, with commas");
+  method.toggle("--kv", options->calibrates_kv,
+                "Calibrate scales of keys and values for --kv e4m3");
   FlagSet data(verb, "Calibration and evaluation");
   data.value("--calibration", options->calibration, "FILE", "A text; the bundled one if absent");
   data.quantity("--samples", options->samples, "N", "Windows of that text, at most");
@@ -257,6 +284,10 @@ void add_quantize(CLI::App& app, int&) {
   more.value("--alpha", options->alpha, "X", "smoothquant: 0 to 1, how much moves to weights");
   more.quantity("--window", options->window, "N", "Tokens of a window of --evaluate");
   more.quantity("--limit", options->limit, "N", "Only the first N windows of --evaluate");
+  more.toggle("--after-only", options->measures_after_only,
+              "Measure --evaluate on the result alone");
+  more.value("--device", options->device, "DEVICE",
+             "Where samples run through the layers: auto, cpu, cuda or cuda:N");
   more.quantity("--threads", options->threads, "N", "CPU threads; 0: all");
   verb.on_run([options] { run(*options); });
 }

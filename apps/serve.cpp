@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 
+#include "apps/e2e_subject.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
+#include "apps/shape_tokenizer.h"
 #include "apps/text_file.h"
 #include "apps/verbs.h"
 #include "core/text.h"
@@ -27,6 +29,7 @@ constexpr double kFlushSeconds = 2;  // for clients to read the end of their ans
 struct ServeOptions {
   ModelOptions model;
   std::string folder;
+  std::string shape;  // not empty: random weights in place of a folder
   std::string name;
   server::HttpOptions http;
   std::string keys_file;
@@ -73,18 +76,16 @@ void check_serve_options(const ServeOptions& options) {
 // The parts of the server, and how its life goes on: loading, ready, draining, over.
 class Server {
  public:
-  Server(const ServeOptions& options, std::filesystem::path folder)
+  explicit Server(const ServeOptions& options)
       : options_(options),
-        folder_(std::move(folder)),
-        name_(options.name.empty() ? folder_.lexically_normal().filename().string()
-                                   : options.name) {
-    if (name_.empty() || name_ == ".") {
-      name_ = std::filesystem::weakly_canonical(folder_).filename().string();
-    }
+        subject_(find_subject({.folder = options.folder, .shape = options.shape}, {})),
+        folder_(subject_.folder),
+        name_(options.name) {
+    if (name_.empty()) name_ = subject_.folder.empty() ? subject_.name : folder_name();
   }
 
   int run() {
-    const model::ModelConfig config = model::load_config(folder_);
+    const model::ModelConfig& config = subject_.config;
     engine_options_ = engine_options_of(options_, config);
     service_.emplace(service_options_of(options_), links());
     loop_.emplace(events(config));
@@ -102,6 +103,12 @@ class Server {
   }
 
  private:
+  std::string folder_name() const {
+    const std::string last = folder_.lexically_normal().filename().string();
+    if (!last.empty() && last != ".") return last;
+    return std::filesystem::weakly_canonical(folder_).filename().string();
+  }
+
   server::ServiceLinks links() {
     return {.post = [this](std::function<void()> task) { http_->post(std::move(task)); },
             .submit = [this](server::Ticket ticket,
@@ -137,6 +144,9 @@ class Server {
   }
 
   std::unique_ptr<Engine> load(const model::ModelConfig& config) {
+    if (folder_.empty()) {
+      return make_subject_engine(subject_, engine_options_, make_shape_tokenizer(config.vocab));
+    }
     engine::EarlyStart early = start_early(options_.model, folder_);
     engine_options_.on_load = [this](int64_t done, int64_t total) {
       service_->set_progress(done, total);
@@ -146,13 +156,19 @@ class Server {
 
   // On the engine's thread, before anybody else sees the model.
   server::ServedModel describe(Engine& engine) {
-    prompts_.emplace(*engine.tokenizer(), engine::read_chat_settings(folder_));
+    const ChatSettings settings =
+        folder_.empty() ? ChatSettings{} : engine::read_chat_settings(folder_);
+    prompts_.emplace(*engine.tokenizer(), settings);
     server::ServedModel model{.name = name_,
                               .tokenizer = engine.tokenizer(),
                               .prompts = &*prompts_,
                               .capacity = engine::capacity_of(engine_options_, engine.vocab(),
                                                               /*has_tokenizer=*/true),
+                              .hidden = engine.hidden(),
                               .created = static_cast<int64_t>(std::time(nullptr))};
+    if (settings.template_source) {
+      model.tool_format = text::find_tool_format(*settings.template_source);
+    }
     model.capacity.num_pages = engine.metrics().num_pages;
     model.description = concat(options_.model.dtype, " weights (", options_.model.weights, "), ",
                                options_.model.kv, " KV cache, on ", to_string(engine.device()));
@@ -205,7 +221,8 @@ class Server {
   }
 
   const ServeOptions& options_;
-  std::filesystem::path folder_;
+  Subject subject_;
+  std::filesystem::path folder_;  // empty: random weights
   std::string name_;
   EngineOptions engine_options_;
   std::optional<PromptMaker> prompts_;
@@ -247,12 +264,14 @@ void add_serve(CLI::App& app, int& exit_status) {
              "For a client that reads nothing");
   more.value("--drain-timeout", options->drain_timeout, "SECONDS",
              "For requests in progress to end after SIGTERM or Ctrl-C");
+  more.value("--shape", options->shape, "NAME",
+             "Random weights in the shape of a known model, to measure speed: llama3-8b");
   more.choice("--log", options->log, {"all", "errors"}, "Which requests are logged");
   more.toggle("--log-prompts", options->logs_prompts, "The log shows what clients wrote");
   add_model_flags(verb, options->model);
   verb.on_run([options, &exit_status] {
     check_serve_options(*options);
-    exit_status = Server(*options, find_model(options->folder)).run();
+    exit_status = Server(*options).run();
   });
 }
 

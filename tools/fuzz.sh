@@ -9,8 +9,8 @@ seconds=${1:-60}
 shift || true
 targets=("$@")
 if [[ ${#targets[@]} -eq 0 ]]; then
-  targets=(safetensors config gguf tokenizer_json tokenizer chat_template)
-  targets+=(constraint tool_calls request)
+  targets=(safetensors config gguf stored_layer tokenizer_json tokenizer chat_template)
+  targets+=(constraint schema regex tool_calls request)
 fi
 
 sh tools/setup.sh fuzz
@@ -33,6 +33,7 @@ for target in "${targets[@]}"; do
   if [[ -f $dictionary ]]; then options+=(-dict="$dictionary"); fi
   corpora=(fuzz/corpus/"$target")
   case $target in
+    schema | regex) corpora=(fuzz/corpus/constraint) ;;
     tokenizer_json) corpora+=(tests/text/tokenizer/data) ;;
     chat_template) corpora+=(tests/text/chat/templates) ;;
   esac

@@ -105,7 +105,7 @@ run_tests() {
     skip python_cuda "no libtessera.so or no PyTorch"
   elif "$python" -c 'import pytest' 2>/dev/null; then
     step python_cuda "$python" -B -m pytest -q -rs -p no:cacheprovider \
-      tests/python/test_torch_cuda.py tests/python/test_custom_ops.py \
+      tests/python/test_torch_cuda.py tests/python/test_hf_cuda.py tests/python/test_custom_ops.py \
       tests/python/test_custom_kv_ops.py
   else
     step python_cuda "$python" -B tools/python_cuda_cases.py

@@ -37,9 +37,11 @@ optional_build_packages="
   ccache
 "
 optional_test_packages="
+  chromium-headless-shell
   clang-format-14
   python3-jsonschema
   python3-torch
+  wrk
 "
 
 required=$build_packages

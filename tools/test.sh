@@ -36,6 +36,8 @@ run_tests() {
     tee "$build/ctest.log"
 }
 
+sh tools/test_venv.sh
+sh tools/promtool.sh
 step layers "$python" tools/check_layers.py
 step sizes "$python" tools/check_sizes.py
 step docs "$python" tools/check_docs.py

@@ -149,6 +149,52 @@ def test_quantize_measures_perplexity(tmp_path):
     assert len(answer["layers"]) == 42
 
 
+def test_the_bundled_twin_is_the_model_in_4_bits():
+    twin = MODEL.parent / "tessera-13m-int4"
+    tensors, original = read_tensors(twin), read_tensors(MODEL)
+    config = json.loads((twin / "config.json").read_text())["quantization_config"]
+    weights = config["config_groups"]["group_0"]["weights"]
+    assert weights["num_bits"] == 4 and weights["group_size"] == 128
+    for layer in range(6):
+        for module in MODULES:
+            name = NAME.format(layer, module)
+            want = original[name + ".weight"]
+            error = np.linalg.norm(decode_compressed(tensors, name, weights) - want)
+            assert 0.05 * np.linalg.norm(want) < error < 0.2 * np.linalg.norm(want), name
+    shown = call_json("inspect", twin, "--json")
+    kept = {one["as"]: one["count"] for one in shown["linear_layers"]}
+    assert sum(count for form, count in kept.items() if form.startswith("i4, groups of 128")) == 24
+    assert shown["weight_bytes"]["stored"] < 0.5 * shown["weight_bytes"]["bf16"]
+    assert "stored" in {row["weights"] for row in shown["fit"]}
+
+
+def test_the_bundled_twin_predicts_nearly_as_the_model():
+    text = MODEL / "calibration.txt"
+    few = ["--text", text, "--window", "256", "--limit", "4", "--json"]
+    twin = MODEL.parent / "tessera-13m-int4"
+    ppl = call_json("perplexity", MODEL, *few)["ppl"]
+    of_twin = call_json("perplexity", twin, *few)["ppl"]
+    dequantised = call_json("perplexity", twin, "--weights", "plain", *few)["ppl"]
+    assert ppl < of_twin < 1.15 * ppl
+    assert abs(of_twin - dequantised) < 0.005 * of_twin
+
+
+def test_scales_of_keys_and_values_are_calibrated_and_used(tmp_path):
+    call_json("quantize", MODEL, tmp_path / "out", "--method", "rtn", "--weights", "int8", "--kv",
+              "--samples", "2", "--length", "128", "--json")
+    tensors = read_tensors(tmp_path / "out")
+    scales = [tensors[NAME.format(layer, f"self_attn.{part}_scale")].item()
+              for layer in range(6) for part in "kv"]
+    assert all(0 < scale < 1 for scale in scales)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    assert config["kv_cache_scheme"]["type"] == "float"
+    few = ["--text", MODEL / "calibration.txt", "--window", "128", "--limit", "2", "--json"]
+    plain = call_json("perplexity", tmp_path / "out", *few)["ppl"]
+    e4m3 = call_json("perplexity", tmp_path / "out", "--kv", "e4m3", *few)["ppl"]
+    without = call_json("perplexity", MODEL, "--weights", "int8", "--kv", "e4m3", *few)["ppl"]
+    assert abs(e4m3 - plain) < 0.02 * plain and e4m3 != plain and e4m3 != without
+
+
 def test_quantize_refuses_by_name(tmp_path):
     done = call("quantize", MODEL, tmp_path / "out", "--method", "awq", "--weights", "fp8")
     assert done.returncode == 1 and "awq makes int4" in done.stderr

@@ -11,7 +11,7 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kSmallBytes = 200 * 1000;
+constexpr int64_t kCostBytes = 200 * 1000;
 
 // Lists of keys and trees are data, which a cost does not read: it counts everything.
 bool has_lists(const Shape& shape) {
@@ -55,7 +55,7 @@ TEST(EveryOperation, CostsWhatItsProblemsSay) {
     for (const RowKey key : maker.keys) {
       for (const Shape& shape : maker.test_shapes) {
         if (!maker.fits(key, shape)) continue;
-        if (maker.make(key, shape, Fill::none, 0).storage_bytes > kSmallBytes) continue;
+        if (maker.make(key, shape, Fill::none, 0).storage_bytes > kCostBytes) continue;
         SCOPED_TRACE(std::string(maker.op) + " " + std::string(name(key.in)) + " " +
                      std::string(name(key.out)) + " " + to_string(shape));
         expect_cost(maker, key, shape);

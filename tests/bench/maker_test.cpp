@@ -16,7 +16,7 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kSmallBytes = 200 * 1000;  // keeps this to seconds
+constexpr int64_t kMakerBytes = 200 * 1000;  // keeps this to seconds
 
 std::string label(const ProblemMaker& maker, RowKey key, const Shape& shape) {
   return std::string(maker.op) + " " + std::string(name(key.in)) + " " +
@@ -147,7 +147,7 @@ TEST(EveryMaker, MakesProblemsTheCpuRunsWithoutLeavingItsOutputs) {
     for (const RowKey key : maker.keys) {
       for (const Shape& shape : maker.test_shapes) {
         if (!maker.fits(key, shape)) continue;
-        if (maker.make(key, shape, Fill::none, 0).storage_bytes > kSmallBytes) continue;
+        if (maker.make(key, shape, Fill::none, 0).storage_bytes > kMakerBytes) continue;
         for (const Fill fill : {Fill::integers, Fill::normal}) {
           SCOPED_TRACE(label(maker, key, shape));
           const Problem problem = maker.make(key, shape, fill, 7);
@@ -192,7 +192,7 @@ TEST(IntegerProblem, OfQuantizeHasScalesThatArePowersOfTwo) {
     for (const Shape& shape : maker.test_shapes) {
       if (!maker.fits(key, shape) || value_of(shape, "rows") == 0) continue;
       if (value_of(shape, "special") != 0) continue;  // some scales are NaN
-      if (maker.make(key, shape, Fill::none, 0).storage_bytes > kSmallBytes) continue;
+      if (maker.make(key, shape, Fill::none, 0).storage_bytes > kMakerBytes) continue;
       const Problem problem = maker.make(key, shape, Fill::integers, 7);
       const std::vector<Tensor> result = run_on_cpu(problem);
       const TensorView scale = problem.operands[2].place(result[2].view().data, cpu_device());
@@ -211,7 +211,7 @@ TEST(TakeRows, GivesTheSameRowsAlone) {
       if (!maker.fits(key, shape)) continue;
       const Problem problem = maker.make(key, shape, Fill::none, 0);
       if (problem.row_dim.empty() || value_of(shape, problem.row_dim) < 3) continue;
-      if (problem.storage_bytes > kSmallBytes) continue;
+      if (problem.storage_bytes > kMakerBytes) continue;
       SCOPED_TRACE(label(maker, key, shape));
       const Problem whole = maker.make(key, shape, Fill::normal, 7);
       const int64_t rows[] = {2, 0};

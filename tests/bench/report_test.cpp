@@ -37,7 +37,7 @@ Report sample_report() {
 }
 
 TEST(Report, ReadsBackTheTimesItWrote) {
-  const std::string path = testing::TempDir() + "tessera_report_test.json";
+  const std::string path = ::testing::TempDir() + "tessera_report_test.json";
   const Report report = sample_report();
   ResultFile(path).write(report_json(report));
   const auto times = read_times(path);
@@ -54,7 +54,7 @@ TEST(Report, ReadsBackTheTimesItWrote) {
 
 // The layout that bench/compare.py adds to and tools/render_results.py reads.
 TEST(Report, WritesAPeerByItsNameAndTheHostsCost) {
-  const std::string path = testing::TempDir() + "tessera_report_peer_test.json";
+  const std::string path = ::testing::TempDir() + "tessera_report_peer_test.json";
   Report report = sample_report();
   report.results.push_back(report.results[0]);
   report.results[0].host_us = 1.23456;
@@ -109,7 +109,7 @@ TEST(ResultFile, IsRefusedWhenItIsOpenedWhereItCannotBeWritten) {
 }
 
 TEST(ResultFile, KeepsWhatThereWasUntilItIsWritten) {
-  const std::string path = testing::TempDir() + "tessera_result_file_test.json";
+  const std::string path = ::testing::TempDir() + "tessera_result_file_test.json";
   std::ofstream(path) << "a longer text from before";
   { const ResultFile never_written(path); }
   EXPECT_EQ(text_of(path), "a longer text from before");

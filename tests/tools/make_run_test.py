@@ -72,6 +72,14 @@ class MakeRunTest(unittest.TestCase):
         self.assertIn("TESSERA_CUDA=ON", commands)
         self.assertIn("apps/tessera serve", commands)
 
+    def test_the_quantisers_are_built_only_if_they_are_used(self):
+        self.gpu("9.0")
+        self.assertNotIn("TESSERA_QUANTIZE", self.commands("run"))
+        commands = self.commands("quantize", "ARGS=in out")
+        self.assertIn("TESSERA_QUANTIZE=ON", commands)
+        self.assertIn("TESSERA_CUDA=ON", commands)
+        self.assertIn("apps/tessera quantize in out", commands)
+
     def test_make_test_builds_everything_wherever_there_is_an_nvcc(self):
         self.program("nvidia-smi", "#!/bin/sh\nexit 9\n")
         self.assertIn("tools/test.sh release", self.commands("test"))
@@ -89,7 +97,8 @@ class WithoutHopperTest(unittest.TestCase):
             with tempfile.TemporaryDirectory() as build:
                 subprocess.run(
                     ["cmake", "--preset", "run", "-B", build, "-D", "TESSERA_CUDA=ON", "-D",
-                     "TESSERA_PORTABLE_ARCHS=86-real", "-D", f"TESSERA_SM90={setting}"],
+                     "TESSERA_PORTABLE_ARCHS=86-real", "-D", f"TESSERA_SM90={setting}",
+                     "-D", "TESSERA_UNITY=OFF"],  # every source has a command of its own
                     cwd=REPOSITORY, env=dict(os.environ, CUDACXX=nvcc), check=True,
                     capture_output=True)
                 commands = (Path(build) / "compile_commands.json").read_text()

@@ -57,6 +57,13 @@ class RenderFaultsTest(BadTreeTest):
                    "TEST_P(Batch, IsTheSame) {}\nTEST(BatchOnGpu, IsTheSame) {}\n")
         self.assert_flagged("row M1 names Header.IsRefused, which does not exist")
 
+    def test_a_row_that_is_not_applicable_needs_no_test(self):
+        self.set_rows([*ROWS, {"id": "L14", "fault": "a rank dies", "answer": "not applicable: why",
+                               "tests": [], "is_not_applicable": True}])
+        render_faults.write_page(self.root, [])
+        self.assert_clean()
+        self.assertIn("| not applicable: why |  | not applicable |", self.page())
+
     def test_a_python_test_that_does_not_exist(self):
         self.write("tests/apps/test_run.py", "def test_walk():\n    pass\n")
         self.assert_flagged("row N1 names tests/apps/test_run.py::test_run, which does not exist")
