@@ -268,7 +268,7 @@ def object_entry(op):
 
 def source(operations, table, first, before=""):
     headers = sorted({op.header for op in operations})
-    own = ["call.h"] + ["gemm_args.h"] * any(op.reader for op in operations) + ["objects.h"]
+    own = ["call.h"] + ["gemm_args.h"] * any(op.reader for op in operations)
     includes = "\n".join(["#include <cstddef>", "#include <span>", ""] +
                          [f'#include "c_api/{header}"' for header in own] +
                          [f'#include "tessera/ops/{header}"' for header in headers])

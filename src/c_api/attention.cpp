@@ -6,7 +6,6 @@
 #include <span>
 
 #include "c_api/call.h"
-#include "c_api/objects.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/kv_cache.h"
 #include "tessera/ops/sample.h"

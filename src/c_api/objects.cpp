@@ -1,6 +1,6 @@
 // Finds an operation on objects by name.
 // SPDX-License-Identifier: MIT
-#include "c_api/objects.h"
+#include "c_api/call.h"
 
 TesseraFunction tessera_on_objects(const char* op) {
   using namespace tessera::c_api;

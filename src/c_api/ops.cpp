@@ -6,7 +6,6 @@
 #include <span>
 
 #include "c_api/call.h"
-#include "c_api/objects.h"
 #include "tessera/ops/activation.h"
 #include "tessera/ops/copy.h"
 #include "tessera/ops/embedding.h"

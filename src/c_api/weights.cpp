@@ -7,7 +7,6 @@
 
 #include "c_api/call.h"
 #include "c_api/gemm_args.h"
-#include "c_api/objects.h"
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/gemm.h"
 

@@ -1,7 +1,6 @@
 // A layer's attention.
 // SPDX-License-Identifier: MIT
-#include "model/attention.h"
-
+#include "model/layers.h"
 #include "tessera/ops/kv_cache.h"
 
 namespace tessera::model {

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
-#include "model/attention.h"
 #include "model/family.h"
+#include "model/layers.h"
 #include "tessera/core/convert.h"
 
 namespace tessera::model {

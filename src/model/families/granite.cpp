@@ -1,7 +1,7 @@
 // Granite: a Llama with multipliers for embeddings, scores, what blocks add, and logits.
 // SPDX-License-Identifier: MIT
-#include "model/attention.h"
 #include "model/family.h"
+#include "model/layers.h"
 
 namespace tessera::model {
 namespace {

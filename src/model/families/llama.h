@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/attention.h"
 #include "model/family.h"
+#include "model/layers.h"
 
 namespace tessera::model {
 

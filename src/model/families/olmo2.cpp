@@ -1,7 +1,7 @@
 // OLMo 2: norms after each block only, and norms of queries and keys over all heads together.
 // SPDX-License-Identifier: MIT
-#include "model/attention.h"
 #include "model/family.h"
+#include "model/layers.h"
 
 namespace tessera::model {
 namespace {

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "kernels/attention/decode/sm90/fold.cuh"
-#include "kernels/attention/decode/sm90/launch.h"
 #include "kernels/attention/decode/sm90/plan.h"
 #include "kernels/launch.h"
 #include "kernels/stream_scratch.h"

@@ -1,5 +1,6 @@
-// How many blocks share the keys of a sequence and KV head, and how their results are merged. Pure
-// host arithmetic: lengths are known on the device only, and no result depends on the plan.
+// The launchers that the sm90 table of decode attention points at, and their plan: how many blocks
+// share the keys of a sequence and KV head, and how their results are merged. Pure host arithmetic:
+// lengths are known on the device only, and no result depends on the plan.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -10,8 +11,28 @@
 #include <span>
 
 #include "kernels/attention/decode/sm90/cut.h"
+#include "tessera/core/context.h"
+#include "tessera/ops/attention.h"
 
 namespace tessera::kernels::decode_sm90 {
+
+inline int64_t q_len_of(const DecodeAttentionArgs& args) {
+  return args.q.rank == 4 ? args.q.size(1) : 1;
+}
+
+// Every query sees all keys of its sequence, and scores are only scaled.
+inline bool is_plain(const DecodeAttentionArgs& args) {
+  return q_len_of(args) == 1 && args.window == 0 && args.softcap == 0.0f &&
+         args.alibi_slopes.data == nullptr && args.tree.data == nullptr;
+}
+
+// Queries of type Q with heads of kD elements; keys in kFormat, values in traits(kFormat).values.
+template <class Q, KvFormat kFormat, int kD>
+void launch_decode(const DecodeAttentionArgs& args, const Context& ctx);
+
+// A balanced assignment, which is not batch-invariant, over plain pages.
+template <class Q, int kD>
+void launch_streaming(const DecodeAttentionArgs& args, const Context& ctx);
 
 // The cost model below ranks plans for 16-bit caches. It describes one H200 and was fitted to
 // measured calls (docs/results/h200/decode_tried.txt, 39).

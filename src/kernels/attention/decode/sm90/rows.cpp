@@ -6,8 +6,7 @@
 #include <bit>
 #include <initializer_list>
 
-#include "kernels/attention/decode/sm90/cut.h"
-#include "kernels/attention/decode/sm90/launch.h"
+#include "kernels/attention/decode/sm90/plan.h"
 #include "kernels/attention/params.h"
 
 namespace tessera::kernels {
