@@ -110,7 +110,9 @@ class HttpConnection final : public Connection,
 
   void close_when_idle() override {
     is_draining_ = true;
-    if (!exchange_ && !is_writing_ && input_.empty()) close();
+    if (is_idle()) return close();
+    // A client that has just connected is about to send its request, and should get an answer.
+    if (!has_begun_ && !exchange_ && !is_writing_) limit_time(kLingerSeconds);
   }
 
   bool keeps_alive() const { return is_keep_alive_ && !is_draining_; }
@@ -129,6 +131,7 @@ class HttpConnection final : public Connection,
   void finish_exchange(bool is_kept) {
     exchange_ = nullptr;
     is_streaming_ = false;
+    has_answered_ = true;
     if (!is_kept) {
       is_ending_ = true;
       if (!is_writing_) end();
@@ -144,6 +147,11 @@ class HttpConnection final : public Connection,
   }
 
  private:
+  // Between two requests: the last one is answered, and nothing of another has arrived.
+  bool is_idle() const {
+    return has_answered_ && !exchange_ && !is_writing_ && !has_begun_ && input_.empty();
+  }
+
   void reset_parser() {
     parser_.emplace();
     parser_->eager(true);
@@ -289,7 +297,7 @@ class HttpConnection final : public Connection,
     is_writing_ = !written_.empty();
     if (!is_writing_) {
       if (is_ending_) return end();
-      if (!exchange_ && is_draining_ && input_.empty()) close();
+      if (is_draining_ && is_idle()) close();
       return;
     }
     if (!is_ending_) limit_time(settings_.limits.write_seconds);
@@ -325,6 +333,7 @@ class HttpConnection final : public Connection,
   size_t num_written_ = 0;
   bool has_begun_ = false;  // bytes of a request have arrived
   bool has_continued_ = false;
+  bool has_answered_ = false;  // at least one request
   bool is_keep_alive_ = true;
   bool is_streaming_ = false;
   bool is_draining_ = false;

@@ -18,7 +18,8 @@ class Connection {
   virtual void start() = 0;
   virtual void turn_away(const std::string& why) = 0;  // instead of start: 503, and the end
   virtual void close() = 0;
-  // After the request in progress, if there is one; at once if not.
+  // At once if it is between two requests; else after the one in progress, or the first one of a
+  // client that has just connected.
   virtual void close_when_idle() = 0;
 };
 

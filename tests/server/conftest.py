@@ -29,26 +29,29 @@ TOOL_TEMPLATE = (
     "{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Server:
     def __init__(self, *flags, model=MODEL, is_awaited=True):
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith("TESSERA_")}
         self.log = tempfile.TemporaryFile()
-        if "--port" not in flags:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
-            flags = (*flags, "--port", str(self.port))
-        else:
-            self.port = int(flags[flags.index("--port") + 1])
+        # A server that is awaited says which port it took. Otherwise the port must be known before,
+        # and another process may take it in between.
+        self.port = 0 if is_awaited else free_port()
         self.process = subprocess.Popen(
             [os.environ["TESSERA_BINARY"], "serve", *([str(model)] if model else []),
-             *map(str, flags)],
+             *map(str, flags), "--port", str(self.port)],
             stdout=subprocess.PIPE, stderr=self.log, env=environment)
         if is_awaited:
             line = self.process.stdout.readline().decode()
             assert line.startswith("serving "), line + self.errors()
             self.address = line.split(" on ")[1].strip()
+            self.port = int(self.address.rpartition(":")[2])
 
     def errors(self):
         self.log.seek(0)

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -92,6 +93,34 @@ def test_sigterm_lets_answers_end_and_refuses_new_ones():
     one.end()
 
 
+def test_a_request_on_its_way_at_sigterm_is_answered():
+    """Only connections between two requests are closed: the others have a request on its way."""
+    ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with serving() as one:
+        long = start_long(one, 1800)
+        response = long.getresponse()
+        silent, half, answered, continued = (
+            socket.create_connection(("127.0.0.1", one.port), timeout=30) for _ in range(4))
+        half.sendall(ask[:20])
+        answered.sendall(ask)
+        assert answered.recv(1000).startswith(b"HTTP/1.1 200")
+        body = b'{"prompt": "The", "max_tokens": 1}'
+        continued.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+                          b"Content-Length: %d\r\n\r\n" % len(body))
+        assert continued.recv(1000).startswith(b"HTTP/1.1 100")
+        one.process.send_signal(signal.SIGTERM)
+        assert answered.recv(1000) == b""
+        silent.sendall(ask)
+        half.sendall(ask[20:])
+        continued.sendall(body)
+        for peer in (silent, half, continued):
+            assert peer.recv(1000).startswith(b"HTTP/1.1 503"), peer
+        assert response.read().endswith(b"data: [DONE]\n\n")
+        assert one.process.wait(timeout=30) == 0
+        for peer in (silent, half, answered, continued):
+            peer.close()
+
+
 def test_after_the_drain_timeout_answers_are_aborted():
     one = Server("--drain-timeout", "0.2")
     long = start_long(one, 1900)
@@ -163,23 +192,29 @@ def resident(one):
 def test_a_thousand_streams_and_what_is_beyond_them(tiny_model):
     """All streams are answered whole, more are refused at once, and nothing is left behind."""
     num_streams, num_tokens, num_beyond = 1000, 192, 20
+    max_batch, num_first_tokens = 128, 1000
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most[1], most[1]))
-    with serving("--max-batch", "128", "--max-queue", str(num_streams - 128), "--log", "errors",
-                 model=tiny_model) as one:
+    with serving("--max-batch", max_batch, "--max-queue", num_streams - max_batch,
+                 "--log", "errors", model=tiny_model) as one:
         one.complete()
         start_descriptors, start_memory = descriptors(one), resident(one)
-        body = json.dumps({"prompt": "The city of", "max_tokens": num_tokens, "ignore_eos": True,
-                           "temperature": 0, "stream": True})
+
+        def body(num_tokens):
+            return json.dumps({"prompt": "The city of", "max_tokens": num_tokens,
+                               "ignore_eos": True, "temperature": 0, "stream": True})
+
         began = time.monotonic()
         connections = [one.connect(timeout=300) for _ in range(num_streams)]
-        for connection in connections:
-            connection.request("POST", "/v1/completions", body)
+        # The first ones are longer, so that none ends before the last has come.
+        for i, connection in enumerate(connections):
+            connection.request("POST", "/v1/completions",
+                               body(num_first_tokens if i < max_batch else num_tokens))
         one.wait_for(lambda: one.metrics()["num_requests_admitted"] == num_streams)
         times = []
         for _ in range(num_beyond):
             asked = time.monotonic()
-            status, headers, _ = one.call_raw("POST", "/v1/completions", body)
+            status, headers, _ = one.call_raw("POST", "/v1/completions", body(1))
             times.append(time.monotonic() - asked)
             assert status == 429 and headers["Retry-After"]
 
@@ -191,10 +226,11 @@ def test_a_thousand_streams_and_what_is_beyond_them(tiny_model):
         with ThreadPoolExecutor(16) as pool:
             texts = list(pool.map(read, connections))
         seconds = time.monotonic() - began
-        whole = {"".join(json.loads(event[6:])["choices"][0]["text"]
-                         for event in text.split("\n\n")[:-2]) for text in texts}
+        whole = ["".join(json.loads(event[6:])["choices"][0]["text"]
+                         for event in text.split("\n\n")[:-2]) for text in texts]
         assert all(text.endswith("data: [DONE]\n\n") for text in texts)
-        assert len(whole) == 1
+        assert len(set(whole[:max_batch])) == len(set(whole[max_batch:])) == 1
+        assert whole[0].startswith(whole[-1]) and len(whole[0]) > len(whole[-1]) > 0
         one.wait_until_idle()
         one.wait_for(lambda: descriptors(one) <= start_descriptors + 1)
         grown = resident(one) - start_memory
