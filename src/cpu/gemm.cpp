@@ -27,6 +27,8 @@ constexpr int64_t kTaskBytesOfB = 256 * 1024;
 constexpr int64_t kTaskRows = 96;
 // Enough tasks that the others need not wait for a thread that was interrupted.
 constexpr int64_t kTasksPerThread = 4;
+// Up to this many rows of a, widening FP8 in every tile is faster than once before the product.
+constexpr int64_t kFewRows = 32;
 // Multiples of the rows and the columns of every tile.
 constexpr int64_t kRowStep = 12;
 constexpr int64_t kColStep = 4;
@@ -57,6 +59,7 @@ GemmParams params_of(const GemmArgs& args) {
   if (p.k == 0) return p;  // no segments: scales do not matter
   p.b_scale = args.b.scale ? args.b.scale->as<float>() : nullptr;
   p.num_segments = args.b.scale ? scale_layout(args.b).scales_per_row : 1;
+  p.rows_per_scale = args.b.scale ? scale_layout(args.b).rows_per_scale : 1;
   p.segment = p.k / p.num_segments;
   p.segment_stride = round_up(p.segment, kGemmPad);
   return p;
@@ -123,16 +126,24 @@ void multiply_all(const GemmParams& p, const Kernels& kernels) {
   });
 }
 
-// Whether the tiles read this weight as it is: dense; or i8 or i4 in rows, with scales that cut
-// each row into equal segments. Other quantised weights are dequantised first.
-bool is_read_in_place(const Weight& b) {
+// Whether the tiles read this weight as it is, for m rows of a: dense; or i8 or i4 in rows, with
+// scales that cut each row into equal segments; or FP8 likewise for few rows, where the bits are
+// those of the dequantised product. Other quantised weights are dequantised first.
+bool is_read_in_place(const Weight& b, int64_t m) {
   if (!b.is_quantized()) return true;
-  const bool is_i4 = b.values.dtype == DType::i4;
-  if ((b.values.dtype != DType::i8 && !is_i4) || b.k() == 0) return false;
-  if (b.packing != Packing::rows) return false;
+  if (b.k() == 0 || b.packing != Packing::rows) return false;
   const ScaleLayout scales = scale_layout(b);
-  if (is_i4 && scales.scales_per_row > 1 && scales.cols_per_scale % 8 != 0) return false;
-  return scales.rows_per_scale == 1 && scales.cols_per_scale * scales.scales_per_row == b.k();
+  if (scales.cols_per_scale * scales.scales_per_row != b.k()) return false;
+  switch (b.values.dtype) {
+    case DType::i8: return scales.rows_per_scale == 1;
+    case DType::i4:
+      return scales.rows_per_scale == 1 &&
+             (scales.scales_per_row == 1 || scales.cols_per_scale % 8 == 0);
+    case DType::e4m3:
+    case DType::e5m2:
+      return m <= kFewRows && (scales.scales_per_row == 1 || scales.cols_per_scale % kGemmPad == 0);
+    default: return false;
+  }
 }
 
 void multiply_matrix(const GemmArgs& args, const Kernels& kernels);
@@ -203,7 +214,7 @@ void multiply_nibbles(const GemmArgs& args, GemmParams p, const Kernels& kernels
 
 // out = a . b^T + bias, rounded: one matrix, no epilogue.
 void multiply_matrix(const GemmArgs& args, const Kernels& kernels) {
-  if (!is_read_in_place(args.b)) return multiply_dequantized(args, kernels);
+  if (!is_read_in_place(args.b, args.a.size(0))) return multiply_dequantized(args, kernels);
   GemmParams p = params_of(args);
   if (p.m == 0 || p.n == 0) return;
   if (p.b_type == DType::i4) return multiply_nibbles(args, p, kernels);

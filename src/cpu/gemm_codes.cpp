@@ -14,7 +14,7 @@
 namespace tessera::cpu {
 namespace {
 
-// Rows of b whose codes are decoded at once; each is then multiplied with all rows of a.
+// Rows of b in one task; each is multiplied with all rows of a.
 constexpr int64_t kRowsAtOnce = 8;
 
 // Where the scales of a apply: one for `cols` elements of k, `per_row` of them in a row of a.
@@ -33,40 +33,22 @@ struct TokenScales {
         zero_step(args.a_zero_point && args.a_zero_point->num_elements() > 1 ? 1 : 0) {}
 };
 
-// The sum over some of k in float, where the products of two codes of e4m3 are exact.
-float dot(const float* a, const float* b, int64_t count) {
-  constexpr int64_t kLanes = 16;  // partial sums, so that the loop vectorises
-  float sums[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
-  }
-  float sum = 0;
-  for (; i < count; ++i) sum += a[i] * b[i];
-  for (const float lane : sums) sum += lane;
-  return sum;
-}
-
-template <class Number>
-void decode_row(const TensorView& codes, int64_t row, std::vector<float>& floats, Number* out) {
-  const int64_t k = codes.size(1);
-  load_codes(codes, row * codes.stride(0), k, codes.dtype != DType::u8, floats.data());
-  for (int64_t i = 0; i < k; ++i) out[i] = static_cast<Number>(floats[static_cast<size_t>(i)]);
-}
-
 // All rows of a, widened.
-template <class Number>
-std::vector<Number> decode_rows(const TensorView& codes) {
+std::vector<int16_t> widened_rows(const TensorView& codes) {
   const int64_t m = codes.size(0), k = codes.size(1);
-  std::vector<Number> rows(static_cast<size_t>(m * k));
+  std::vector<int16_t> rows(static_cast<size_t>(m * k));
   parallel_for(m, k, [&](int64_t row) {
-    std::vector<float> floats(static_cast<size_t>(k));
-    decode_row(codes, row, floats, rows.data() + row * k);
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t at = row * codes.stride(0) + i;
+      rows[static_cast<size_t>(row * k + i)] = codes.dtype == DType::u8
+                                                   ? int16_t{codes.as<uint8_t>()[at]}
+                                                   : int16_t{codes.as<int8_t>()[at]};
+    }
   });
   return rows;
 }
 
-// What the two kinds of codes share: where scales apply, and how sums become products.
+// Where scales apply, and how sums of integers become products.
 struct Problem {
   const GemmArgs& args;
   int64_t m, n, k;
@@ -93,30 +75,28 @@ struct Problem {
   }
 };
 
-void multiply_floats(const Problem& p, float* products) {
-  const std::vector<float> a = decode_rows<float>(p.args.a);
-  const int64_t num_tasks = (p.n + kRowsAtOnce - 1) / kRowsAtOnce;
-  parallel_for(num_tasks, kRowsAtOnce * p.m * p.k, [&](int64_t task) {
-    std::vector<float> floats(static_cast<size_t>(p.k)), b(static_cast<size_t>(p.k));
-    const int64_t end = std::min(p.n, (task + 1) * kRowsAtOnce);
-    for (int64_t col = task * kRowsAtOnce; col < end; ++col) {
-      decode_row(p.args.b.values, col, floats, b.data());
-      for (int64_t row = 0; row < p.m; ++row) {
-        float sum = 0;
-        for (int64_t first = 0; first < p.k; first += p.segment) {
-          const int64_t count = std::min(p.segment, p.k - first);
-          sum = p.add(sum, dot(a.data() + row * p.k + first, b.data() + first, count), row, col,
-                      first);
-        }
-        products[row * p.n + col] = sum;
-      }
+// e4m3: rows of a as values, so that the product is that of a weight.
+void multiply_floats(const GemmArgs& args, float* products) {
+  const int64_t m = args.a.size(0), k = args.a.size(1);
+  const TokenScales scales(args);
+  Tensor values(DType::f32, {m, k});
+  parallel_for(m, k, [&](int64_t row) {
+    float* to = values.view().as<float>() + row * k;
+    load_codes(args.a, row * args.a.stride(0), k, true, to);
+    const float* scale = scales.scale + row * scales.row_step;
+    for (int64_t first = 0; first < k; first += scales.cols, ++scale) {
+      const int64_t end = std::min(k, first + scales.cols);
+      for (int64_t i = first; i < end; ++i) to[i] *= *scale;
     }
   });
+  gemm({.a = values.view(),
+        .b = static_cast<const Weight&>(args.b),
+        .out = TensorView::contiguous(products, DType::f32, {m, args.b.n()})});
 }
 
 void multiply_integers(const Problem& p, float* products) {
   static const SimdBuilds sum_rows = sum_code_rows_builds();
-  const std::vector<int16_t> a = decode_rows<int16_t>(p.args.a);
+  const std::vector<int16_t> a = widened_rows(p.args.a);
   const int64_t num_tasks = (p.n + kRowsAtOnce - 1) / kRowsAtOnce;
   parallel_for(num_tasks, kRowsAtOnce * p.m * p.k, [&](int64_t task) {
     std::vector<int32_t> sums(static_cast<size_t>(p.m));
@@ -152,11 +132,10 @@ void multiply_integers(const Problem& p, float* products) {
 }  // namespace
 
 void multiply_codes(const GemmArgs& args, float* products) {
-  const Problem problem(args);
   if (args.a.dtype == DType::e4m3) {
-    multiply_floats(problem, products);
+    multiply_floats(args, products);
   } else {
-    multiply_integers(problem, products);
+    multiply_integers(Problem(args), products);
   }
   if (!args.bias) return;
   const int64_t n = args.b.n();

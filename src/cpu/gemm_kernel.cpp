@@ -18,6 +18,7 @@
 #include "cpu/gemm_kernel.h"
 
 #include <algorithm>
+#include <limits>
 
 // clang-format off
 #undef HWY_TARGET_INCLUDE
@@ -35,6 +36,33 @@ namespace {
 constexpr int max_rows(bool has_scales) {
   return HWY_MAX_BYTES == 64 ? (has_scales ? 4 : 6) : (has_scales ? 2 : 3);
 }
+
+// What 1 in the result of `load` stands for.
+template <class T>
+inline constexpr float kCodeUnit = 1.0f;
+template <>
+inline constexpr float kCodeUnit<E4m3> = 256.0f;
+
+// Whether a row has a NaN that `load` does not show.
+template <class T>
+HWY_INLINE bool has_nan(const T*, int64_t) {
+  return false;
+}
+HWY_NOINLINE bool has_nan(const E4m3* row, int64_t count) {
+  const hn::ScalableTag<uint8_t> bytes;
+  const auto sign = hn::Set(bytes, uint8_t{0x80});
+  const auto lanes = static_cast<int64_t>(hn::Lanes(bytes));
+  const auto* codes = reinterpret_cast<const uint8_t*>(row);
+  auto largest = hn::Zero(bytes);  // NaN is the largest code of either sign
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    largest = hn::Max(largest, hn::Or(hn::LoadU(bytes, codes + i), sign));
+  }
+  bool is_found = !hn::AllFalse(bytes, hn::Eq(largest, hn::Set(bytes, uint8_t{0xff})));
+  for (; i < count; ++i) is_found |= (codes[i] & 0x7f) == 0x7f;
+  return is_found;
+}
+
 template <class T>
 void widen_rows_of(const GemmParams& p, GemmRange rows) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -93,16 +121,20 @@ HWY_INLINE void add_segment(Sums<kRows>& sums, const GemmParams& p, int64_t s,
 template <class B, int kRows, bool kHasScales>
 HWY_INLINE void multiply_tile(const GemmParams& p, const float* const (&a)[kRows], int64_t col,
                               int64_t num_cols, float (&finished)[kRows * kCols]) {
-  int64_t b_row[kCols];
+  const float* scales[kCols];
   const B* b[kCols];
   for (int64_t c = 0; c < kCols; ++c) {
-    b_row[c] = col + std::min(c, num_cols - 1);
-    b[c] = static_cast<const B*>(p.b) + b_row[c] * p.b_stride;
+    const int64_t b_row = col + std::min(c, num_cols - 1);
+    b[c] = static_cast<const B*>(p.b) + b_row * p.b_stride;
+    if constexpr (kHasScales) scales[c] = p.b_scale + b_row / p.rows_per_scale * p.num_segments;
   }
   const Quad bias = load_bias(p, col, num_cols);
-  const Quad factor = p.b_scale == nullptr || kHasScales
-                          ? hn::Set(QuadTag(), 1.0f)
-                          : load_quad<float>(p.b_scale, col, num_cols);
+  Quad factor = p.b_scale == nullptr || kHasScales ? hn::Set(QuadTag(), 1.0f)
+                                                   : load_quad<float>(p.b_scale, col, num_cols);
+  for (size_t c = 0; c < kCols; ++c) {  // whatever it is multiplied with, NaN stays NaN
+    if (has_nan(b[c], p.k))
+      factor = hn::InsertLane(factor, c, std::numeric_limits<float>::quiet_NaN());
+  }
   Sums<kRows> sums;
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kCols; ++c) sums[r][c] = hn::Zero(FloatTag());
@@ -111,7 +143,7 @@ HWY_INLINE void multiply_tile(const GemmParams& p, const float* const (&a)[kRows
   if constexpr (kHasScales) {
     for (int64_t s = 0; s < p.num_segments; ++s) {
       for (int c = 0; c < kCols; ++c) {
-        scale[c] = hn::Set(FloatTag(), p.b_scale[b_row[c] * p.num_segments + s]);
+        scale[c] = hn::Set(FloatTag(), scales[c][s] * kCodeUnit<B>);
       }
       add_segment<true>(sums, p, s, a, b, scale);
     }
@@ -172,6 +204,9 @@ void multiply(const GemmParams& p, GemmRange rows, GemmRange cols) {
     case DType::i8:
       return p.num_segments > 1 ? multiply_as<int8_t, true>(p, rows, cols)
                                 : multiply_as<int8_t, false>(p, rows, cols);
+    // FP8 always has its scales multiplied in, as its dequantised floats do: the same bits.
+    case DType::e4m3: return multiply_as<E4m3, true>(p, rows, cols);
+    case DType::e5m2: return multiply_as<E5m2, true>(p, rows, cols);
     default: return multiply_as<float, false>(p, rows, cols);
   }
 }

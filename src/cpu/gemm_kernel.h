@@ -25,7 +25,7 @@ inline constexpr int64_t kGemmVnniBlockFloats = 128;
 struct GemmParams {
   const void* a;                // [m, k]
   const void* b;                // [n, k]
-  const float* b_scale;         // [n, num_segments]; null: b holds values
+  const float* b_scale;         // [n / rows_per_scale, num_segments]; null: b holds values
   const float* b_zero;          // like b_scale: zero points; null: none. i4 alone has them here
   const uint8_t* b_zero_codes;  // the same as bytes of 0 to 15, for the VNNI tiles
   const void* bias;             // [n], of the type of a; null: none
@@ -35,6 +35,7 @@ struct GemmParams {
   int64_t m, n, k;
   int64_t a_stride, b_stride, out_stride;  // from one row to the next
   int64_t floats_stride;                   // the same, of a_floats
+  int64_t rows_per_scale;                  // rows of b that share scales; FP8 alone has several
   int64_t segment;                         // elements of k under one scale
   int64_t num_segments;                    // 0 where k is 0
   int64_t segment_stride;                  // a multiple of kGemmPad, unless a is read in place

@@ -59,6 +59,30 @@ HWY_INLINE Floats load(const int8_t* from) {
   const hn::Rebind<int32_t, FloatTag> wide;
   return hn::ConvertTo(FloatTag(), hn::PromoteTo(wide, hn::LoadU(tag, from)));
 }
+// A code of e4m3 whose exponent and fraction lie where those of f16 do is a number 2^-8 times as
+// large, subnormal or not; the caller makes up for it. NaN becomes a number, too.
+HWY_INLINE Floats load(const E4m3* from) {
+  const hn::Rebind<int8_t, FloatTag> tag;
+  const hn::Rebind<int16_t, FloatTag> words;
+  const hn::Rebind<hwy::float16_t, FloatTag> halves;
+  const auto code = hn::PromoteTo(words, hn::LoadU(tag, reinterpret_cast<const int8_t*>(from)));
+  const auto bits = hn::And(hn::ShiftLeft<7>(code), hn::Set(words, int16_t{-0x4001}));
+  return hn::PromoteTo(FloatTag(), hn::BitCast(halves, bits));
+}
+// e5m2 is the upper half of f16.
+HWY_INLINE Floats load(const E5m2* from) {
+#if HWY_TARGET == HWY_SSE4
+  alignas(64) float floats[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) floats[i] = to_float(from[i]);
+  return load(floats);
+#else
+  const hn::Rebind<uint8_t, FloatTag> tag;
+  const hn::Rebind<uint16_t, FloatTag> words;
+  const hn::Rebind<hwy::float16_t, FloatTag> halves;
+  const auto code = hn::PromoteTo(words, hn::LoadU(tag, reinterpret_cast<const uint8_t*>(from)));
+  return hn::PromoteTo(FloatTag(), hn::BitCast(halves, hn::ShiftLeft<8>(code)));
+#endif
+}
 
 // Fewer than kLanes elements, zeros behind them. Nothing beyond them is read.
 template <class T>

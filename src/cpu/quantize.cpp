@@ -1,6 +1,7 @@
 // Quantise and dequantise on the CPU.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <array>
 
 #include "cpu/elementwise.h"
 #include "cpu/float_row.h"
@@ -165,6 +166,22 @@ float nibble_value(unsigned bits, bool is_signed) {
   return static_cast<float>(is_signed && value > 7 ? value - 16 : value);
 }
 
+namespace {
+
+// FP8 has so few codes that a table is faster than computing their values.
+template <class Code>
+void look_up(const TensorView& x, int64_t offset, int64_t count, float* values) {
+  static const auto table = [] {
+    std::array<float, 256> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = to_float(Code{static_cast<uint8_t>(i)});
+    return all;
+  }();
+  const Code* from = x.as<Code>() + offset;
+  for (int64_t i = 0; i < count; ++i) values[i] = table[from[i].bits];
+}
+
+}  // namespace
+
 void load_codes(const TensorView& x, int64_t offset, int64_t count, bool is_signed, float* codes) {
   switch (x.dtype) {
     case DType::i8:
@@ -180,11 +197,8 @@ void load_codes(const TensorView& x, int64_t offset, int64_t count, bool is_sign
         codes[i + 1] = nibble_value(bits >> 4, is_signed);
       }
       return;
-    case DType::e4m3:
-      for (int64_t i = 0; i < count; ++i) codes[i] = to_float(x.as<E4m3>()[offset + i]);
-      return;
-    default:
-      for (int64_t i = 0; i < count; ++i) codes[i] = to_float(x.as<E5m2>()[offset + i]);
+    case DType::e4m3: return look_up<E4m3>(x, offset, count, codes);
+    default: return look_up<E5m2>(x, offset, count, codes);
   }
 }
 

@@ -134,10 +134,10 @@ struct RandomCase {
         a(type, {m, k}),
         bias(type, {n}) {
     for (int64_t i = 0; i < values.size_bytes(); ++i) {
-      values.view().as<uint8_t>()[i] =
-          static_cast<uint8_t>(random() % (codes == DType::e4m3   ? 0x7f
-                                           : codes == DType::e5m2 ? 0x7c
-                                                                  : 256));
+      const uint64_t num_numbers = codes == DType::e4m3 ? 0x7f : 0x7c;  // of either sign
+      const bool is_fp8 = codes == DType::e4m3 || codes == DType::e5m2;
+      const uint64_t code = is_fp8 ? random() % num_numbers + random() % 2 * 0x80 : random() % 256;
+      values.view().as<uint8_t>()[i] = static_cast<uint8_t>(code);
     }
     std::normal_distribution<double> normal;
     fill(scale, [&] { return normal(random) * 0.01; });
@@ -159,6 +159,50 @@ struct RandomCase {
     }
   }
 };
+
+// Few rows of a read the codes as they are, many their dequantised floats: the bits are the same.
+TEST(CpuGemmWeight, Fp8HasTheSameBitsForFewAndForManyRows) {
+  constexpr int64_t m = 40, n = 21, k = 96;
+  struct Fp8Form {
+    std::vector<int64_t> scale;
+    int64_t rows_per_scale = 1;
+  };
+  const Fp8Form forms[] = {{{1}}, {{n}}, {{n, 2}}, {{n, 6}}, {{3, 2}, 8}, {{3, 1}, 8}};
+  for (const DType codes : {DType::e4m3, DType::e5m2}) {
+    for (const Fp8Form& form : forms) {
+      std::mt19937_64 random(3);
+      Tensor values(codes, {n, k}), scale(DType::f32, form.scale), a(DType::bf16, {m, k});
+      for (int64_t i = 0; i < n * k; ++i) {  // all codes in turn, but what is not finite
+        const int64_t number = i % (codes == DType::e4m3 ? 0x7f : 0x7c);
+        values.view().as<uint8_t>()[i] = static_cast<uint8_t>(number + i / 7 % 2 * 0x80);
+      }
+      values.view().as<uint8_t>()[4 * k + 17] = 0xff;  // NaN in row 4
+      values.view().as<uint8_t>()[n * k - 1] = 0x7f;   // and in the last one
+      std::normal_distribution<double> normal;
+      fill(scale, [&] { return normal(random) * 0.01; });
+      fill(a, [&] { return normal(random); });
+      const Weight weight{.values = values, .scale = scale, .rows_per_scale = form.rows_per_scale};
+      for (const SimdLevel level : cpu::simd_levels()) {
+        SCOPED_TRACE(::testing::Message() << name(codes) << " scales " << form.scale.size() << " "
+                                          << form.scale[0] << " level " << static_cast<int>(level));
+        const Tensor many(DType::f32, {m, n}), few(DType::f32, {m, n});
+        cpu::gemm({.a = a, .b = weight, .out = many}, level);
+        for (int64_t row = 0; row < m; row += 5) {
+          cpu::gemm({.a = a.view().slice(0, row, row + 5),
+                     .b = weight,
+                     .out = few.view().slice(0, row, row + 5)},
+                    level);
+        }
+        for (int64_t i = 0; i < m * n; ++i) {
+          const float x = many.view().as<float>()[i], y = few.view().as<float>()[i];
+          const bool is_nan = i % n == 4 || i % n == n - 1;
+          ASSERT_EQ(std::isnan(x), is_nan) << i;
+          ASSERT_TRUE(is_nan ? std::isnan(y) : x == y) << i << ": " << x << " and " << y;
+        }
+      }
+    }
+  }
+}
 
 // The bound of gemm.h, with the rounding of a weight to float beside it.
 TEST(CpuGemmWeight, RandomFormsAreWithinTheStatedErrorOfAProductInDouble) {
