@@ -70,7 +70,8 @@ TesseraStatus tessera_pack_weight(const TesseraPackWeightArgs* args, const Tesse
 
 /* tessera/ops/gemm.h, GemmArgs: fields by their names. Set struct_size to
  * sizeof(TesseraGemmCodesArgs) and the rest to zeros but for what is wanted. tessera_gemm with
- * codes on both sides: int8 or e4m3, and uint8 with zero points. */
+ * codes on both sides: int8 or e4m3 beside the same or int4, int4 beside int4, and uint8 with
+ * zero points beside int8. */
 typedef struct TesseraGemmCodesArgs {
   uint64_t struct_size;
   const DLTensor* a;

@@ -77,7 +77,9 @@ def gemm(
 
     a may hold codes too, with `a_scale` float32 [1], [m] (per token) or [m, k / 128]: int8 beside
     int8, or FP8 (bytes with a_dtype "e4m3") beside b_dtype "e4m3", or uint8 with a_zero_point
-    (int32 [1] or [m]), which on a GPU needs b_row_sums from sum_weight_rows. The result is float32,
+    (int32 [1] or [m]), which on a GPU needs b_row_sums from sum_weight_rows. On a CPU, int8 and FP8
+    also go beside b_dtype "int4" without zero points (W4A8), and so does a packed int4 a ([m,
+    k / 2] with a_dtype "int4", W4A4), which keeps little of a. The result is float32,
     or `dtype`; bias and residual are bfloat16, or float16 like the result, or float32 on a CPU.
     sums_in_float: FP8 is added in float after every 128 elements.
 

@@ -33,18 +33,31 @@ struct TokenScales {
         zero_step(args.a_zero_point && args.a_zero_point->num_elements() > 1 ? 1 : 0) {}
 };
 
+// A row of i8, u8 or i4 codes as wider integers.
+template <class Number>
+void widen_row(const TensorView& codes, int64_t row, Number* out) {
+  const int64_t k = codes.size(1), first = row * codes.stride(0);
+  const auto* bytes = codes.as<uint8_t>();
+  switch (codes.dtype) {
+    case DType::u8:
+      for (int64_t i = 0; i < k; ++i) out[i] = static_cast<Number>(bytes[first + i]);
+      return;
+    case DType::i4:  // the even element in the low nibble, two's complement
+      for (int64_t i = 0; i < k; ++i) {
+        const int nibble = bytes[(first + i) / 2] >> 4 * (i % 2) & 15;
+        out[i] = static_cast<Number>((nibble ^ 8) - 8);
+      }
+      return;
+    default:
+      for (int64_t i = 0; i < k; ++i) out[i] = static_cast<Number>(codes.as<int8_t>()[first + i]);
+  }
+}
+
 // All rows of a, widened.
 std::vector<int16_t> widened_rows(const TensorView& codes) {
   const int64_t m = codes.size(0), k = codes.size(1);
   std::vector<int16_t> rows(static_cast<size_t>(m * k));
-  parallel_for(m, k, [&](int64_t row) {
-    for (int64_t i = 0; i < k; ++i) {
-      const int64_t at = row * codes.stride(0) + i;
-      rows[static_cast<size_t>(row * k + i)] = codes.dtype == DType::u8
-                                                   ? int16_t{codes.as<uint8_t>()[at]}
-                                                   : int16_t{codes.as<int8_t>()[at]};
-    }
-  });
+  parallel_for(m, k, [&](int64_t row) { widen_row(codes, row, rows.data() + row * k); });
   return rows;
 }
 
@@ -99,10 +112,14 @@ void multiply_integers(const Problem& p, float* products) {
   const std::vector<int16_t> a = widened_rows(p.args.a);
   const int64_t num_tasks = (p.n + kRowsAtOnce - 1) / kRowsAtOnce;
   parallel_for(num_tasks, kRowsAtOnce * p.m * p.k, [&](int64_t task) {
+    const TensorView& values = p.args.b.values;
+    const bool is_i4 = values.dtype == DType::i4;
     std::vector<int32_t> sums(static_cast<size_t>(p.m));
+    std::vector<int8_t> unpacked(static_cast<size_t>(is_i4 ? p.k : 0));
     const int64_t end = std::min(p.n, (task + 1) * kRowsAtOnce);
     for (int64_t col = task * kRowsAtOnce; col < end; ++col) {
-      const int8_t* b = p.args.b.values.as<int8_t>() + col * p.args.b.values.stride(0);
+      if (is_i4) widen_row(values, col, unpacked.data());
+      const int8_t* b = is_i4 ? unpacked.data() : values.as<int8_t>() + col * values.stride(0);
       for (int64_t row = 0; row < p.m; ++row) products[row * p.n + col] = 0;
       for (int64_t first = 0; first < p.k; first += p.segment) {
         const int64_t count = std::min(p.segment, p.k - first);

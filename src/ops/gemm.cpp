@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "tessera/ops/gemm.h"
 
+#include <algorithm>
+
 #include "core/text.h"
 #include "cpu/gemm.h"
 #include "kernels/gemm/rows.h"
@@ -39,6 +41,16 @@ void expect_matrices(const Named& tensor) {
 constexpr std::string_view kScaleOfA = "gemm: a_scale";
 constexpr int64_t kTokenGroup = 128;  // elements of k under one of several scales of a row of a
 
+// The codes of a, and those of b that they can be multiplied with.
+struct CodePair {
+  DType a, b;
+  bool takes_i4;  // as b, too
+};
+constexpr CodePair kCodePairs[] = {{DType::i8, DType::i8, true},
+                                   {DType::u8, DType::i8, false},
+                                   {DType::e4m3, DType::e4m3, true},
+                                   {DType::i4, DType::i4, true}};
+
 // Codes of a, and the weight they can be multiplied with.
 void check_codes(const GemmArgs& args, const Named& a, const Named& b) {
   const Named scale{kScaleOfA, *args.a_scale};
@@ -56,10 +68,12 @@ void check_codes(const GemmArgs& args, const Named& a, const Named& b) {
                 " codes it must be [1], [", m, "], or, if k is a multiple of ", kTokenGroup, ", [",
                 m, ", k / ", kTokenGroup, "]"));
   }
-  const DType wanted = a.view.dtype == DType::e4m3 ? DType::e4m3 : DType::i8;
-  if (b.view.dtype != wanted || !args.b.scale || args.b.zero_point || args.b.order) {
+  const CodePair& pair = *std::ranges::find(kCodePairs, a.view.dtype, &CodePair::a);
+  const bool is_pair = b.view.dtype == pair.b || (b.view.dtype == DType::i4 && pair.takes_i4);
+  if (!is_pair || !args.b.scale || args.b.zero_point || args.b.order) {
     fail(concat("gemm: a is ", to_string(a.view), " with a_scale and b is ", to_string(b.view),
-                "; b must be codes of ", name(wanted),
+                "; b must be codes of ", name(pair.b),
+                pair.takes_i4 && pair.b != DType::i4 ? " or i4" : "",
                 " with scales, without zero points and in the order of a's columns"));
   }
   const ScaleLayout scales = scale_layout(args.b);
@@ -92,7 +106,7 @@ void check_codes(const GemmArgs& args, const Named& a, const Named& b) {
 }
 
 void check_factors(const GemmArgs& args, const Named& a, const Named& b) {
-  constexpr DTypeSet kTokenCodes = {DType::i8, DType::u8, DType::e4m3};
+  constexpr DTypeSet kTokenCodes = {DType::i8, DType::u8, DType::e4m3, DType::i4};
   if (!args.a_scale && kTokenCodes.has(a.view.dtype)) {
     fail(concat("gemm: a is ", to_string(a.view), " and has no a_scale; codes need their scales"));
   }

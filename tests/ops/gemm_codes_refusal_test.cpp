@@ -47,6 +47,21 @@ TEST_F(RefusedCodes, OtherCodesOnTheOtherSide) {
   EXPECT_TRUE(
       refused_with([&](auto& g) { g.b.values = floats; }, {"b is e4m3[8, 256]", "codes of i8"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.b.scale.reset(); }, {"gemm: b"}));
+  const Tensor nibbles(DType::i4, {8, 256}), zeros(DType::i32, {8}), few(DType::i4, {4, 256});
+  good.b.values = nibbles;
+  EXPECT_NO_THROW(gemm(good));
+  EXPECT_TRUE(refused_with([&](auto& g) { g.b.zero_point = zeros; },
+                           {"b is i4[8, 256]", "i8 or i4", "without zero points"}));
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) {
+        g.a = bytes;
+        g.a_zero_point = zero;
+      },
+      {"a is u8[4, 256]", "codes of i8 with"}));
+  good.a = few;
+  EXPECT_NO_THROW(gemm(good));
+  EXPECT_TRUE(
+      refused_with([&](auto& g) { g.b.values = b; }, {"a is i4[4, 256]", "codes of i4 with"}));
 }
 
 TEST_F(RefusedCodes, ZeroPointsWhereThereAreNone) {

@@ -19,6 +19,7 @@ struct Case {
   int64_t a_scales;  // in a row of a; 0: one for all
   int64_t b_rows;    // rows of b that share a scale; 0: all
   bool has_groups;   // of 128 elements of k, in b
+  DType weight = dtype == DType::e4m3 ? DType::e4m3 : DType::i8;
 };
 
 class CodesProduct : public ::testing::TestWithParam<Case> {
@@ -28,7 +29,11 @@ class CodesProduct : public ::testing::TestWithParam<Case> {
 
   Tensor codes(DType dtype, int64_t rows) {
     Tensor t(dtype, {rows, kK});
-    std::uniform_int_distribution<int> draw(dtype == DType::u8 ? 0 : -127, 127);
+    const int most = dtype == DType::i4 ? 7 : 127;
+    std::uniform_int_distribution<int> draw(dtype == DType::u8   ? 0
+                                            : dtype == DType::i4 ? -8
+                                                                 : -most,
+                                            most);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < kK; ++c) {
         const int64_t at[] = {r, c};
@@ -47,8 +52,7 @@ class CodesProduct : public ::testing::TestWithParam<Case> {
 
 TEST_P(CodesProduct, IsWithinItsBoundOfTheProductInDouble) {
   const Case c = GetParam();
-  const DType weight = c.dtype == DType::e4m3 ? DType::e4m3 : DType::i8;
-  const Tensor a = codes(c.dtype, kM), b = codes(weight, kN);
+  const Tensor a = codes(c.dtype, kM), b = codes(c.weight, kN);
   const Tensor a_scale = c.a_scales == 0   ? scales({1})
                          : c.a_scales == 1 ? scales({kM})
                                            : scales({kM, kK / kGroup});
@@ -95,11 +99,14 @@ TEST_P(CodesProduct, IsWithinItsBoundOfTheProductInDouble) {
 
 INSTANTIATE_TEST_SUITE_P(
     Forms, CodesProduct,
-    ::testing::Values(Case{DType::i8, 0, 0, false}, Case{DType::i8, 1, 1, false},
-                      Case{DType::i8, 3, 1, true}, Case{DType::i8, 1, 128, true},
-                      Case{DType::u8, 1, 1, false}, Case{DType::u8, 0, 0, false},
-                      Case{DType::e4m3, 1, 1, false}, Case{DType::e4m3, 3, 128, true},
-                      Case{DType::e4m3, 0, 0, false}));
+    ::testing::Values(
+        Case{DType::i8, 0, 0, false}, Case{DType::i8, 1, 1, false}, Case{DType::i8, 3, 1, true},
+        Case{DType::i8, 1, 128, true}, Case{DType::u8, 1, 1, false}, Case{DType::u8, 0, 0, false},
+        Case{DType::e4m3, 1, 1, false}, Case{DType::e4m3, 3, 128, true},
+        Case{DType::e4m3, 0, 0, false}, Case{DType::i8, 1, 1, true, DType::i4},
+        Case{DType::i8, 3, 1, true, DType::i4}, Case{DType::i8, 0, 0, false, DType::i4},
+        Case{DType::e4m3, 1, 1, true, DType::i4}, Case{DType::e4m3, 3, 1, false, DType::i4},
+        Case{DType::i4, 1, 1, false, DType::i4}, Case{DType::i4, 3, 1, true, DType::i4}));
 
 // Long sums of the largest codes: a float could not hold them, so they must be integers.
 TEST(CodesProductOfIntegers, IsExact) {

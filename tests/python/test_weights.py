@@ -134,6 +134,22 @@ def test_fp8_on_both_sides(sums_in_float):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
 
 
+def test_int4_weights_beside_int8_and_int4_tokens():
+    random = np.random.default_rng(9)
+    a, b = random.integers(-8, 8, (3, 64)), random.integers(-8, 8, (6, 64))
+
+    def packed(codes):
+        return ((codes[:, 1::2] & 15) << 4 | codes[:, ::2] & 15).astype(np.uint8)
+
+    token = np.array([0.5, 1, 2], np.float32)
+    groups = np.exp2(random.integers(-2, 3, (6, 2))).astype(np.float32)
+    want = np.einsum("mgi,ngi,ng->mn", a.reshape(3, 2, 32), b.reshape(6, 2, 32), groups)
+    want *= token[:, None]
+    form = {"a_scale": token, "b_scale": groups, "b_dtype": "int4"}
+    assert np.array_equal(tessera.gemm(a.astype(np.int8), packed(b), **form), want)
+    assert np.array_equal(tessera.gemm(packed(a), packed(b), a_dtype="int4", **form), want)
+
+
 def test_codes_that_do_not_fit_are_refused_by_name():
     a = np.zeros((4, 128), np.int8)
     b = np.zeros((32, 128), np.int8)

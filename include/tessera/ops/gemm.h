@@ -23,10 +23,11 @@ namespace tessera {
 // b is dense, of the type of a, or quantised (weight.h). The CPU takes every quantised form and
 // every packing; a GPU takes those of its rows.
 //
-// With a_scale, a holds codes too, as quantize writes them, and b codes of the same type:
+// With a_scale, a holds codes too, as quantize writes them, and b codes of the same type, or i4
+// beside an a of i8 or e4m3:
 //   a[i, l] = (code - a_zero_point) * a_scale
 // a_scale is [1] for all of a, [m] for each row (per token), or [m, k / 128] for groups of 128.
-// Then bias and residual have the type value_type(args). i8: the sums of codes are integers, so the
+// Then bias and residual have the type value_type(args). i8, i4: sums of codes are integers, so the
 // product differs from the exact one by 2^-22 of it, or by k / 128 * 2^-22 * sum |a| |b| where a
 // scale changes along k. e4m3: tensor cores add with 13 bits or more below the largest term, so the
 // product is within (k / 32 + 4) * 2^-13 * sum |a| |b|; with sums_in_float, or scales that change
@@ -39,7 +40,7 @@ namespace tessera {
 // activation.h says for f32; out within 1 ulp. allow_tf32 rounds the factors to 11 bits first.
 struct GemmArgs {
   TensorView a;                               // [m, k]; f32, f16 or bf16; or, with a_scale, i8 or
-                                              // e4m3; rows may be apart
+                                              // e4m3, u8 or i4; rows may be apart
   WeightArg b;                                // [n, k]; a TensorView of the type of a, or a Weight
   std::optional<TensorView> bias = {};        // [n], dtype of a, contiguous
   TensorView out;                             // [m, n], gated [m, n / 2]; dtype of a, f32; or, with
