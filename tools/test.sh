@@ -31,9 +31,10 @@ compile() {
     "$python" tools/build_times.py "$build"
 }
 
+# The list of skipped tests, one line each, is left to the log.
 run_tests() {
   ctest --preset "$preset" -j "$(nproc)" --output-junit "$PWD/$build/results.xml" |
-    tee "$build/ctest.log"
+    tee "$build/ctest.log" | sed '/^The following tests did not run:/,/^$/d'
 }
 
 sh tools/test_venv.sh
@@ -52,9 +53,12 @@ if [[ ${#failed[@]} -eq 0 || ! " ${failed[*]} " =~ \ (configure|build)\  ]]; the
   step tests run_tests
   closing=$(grep -E 'tests? (passed|failed).* out of ' "$build/ctest.log" || echo "$closing")
   skipped=$(grep -cE '\*\*\*Skipped' "$build/ctest.log" || true)
-  if [[ $skipped -gt 0 ]]; then summary+=("  $skipped tests skipped; ctest lists them above"); fi
+  if [[ $skipped -gt 0 ]]; then summary+=("  $skipped tests skipped; see $build/ctest.log"); fi
 fi
 
+if [[ " ${failed[*]} " =~ " tests " ]]; then
+  "$python" tools/failed_tests.py "$build/results.xml"
+fi
 echo
 echo "make test, preset $preset, $SECONDS s"
 printf '%s\n' "${summary[@]}"

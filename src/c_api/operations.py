@@ -232,8 +232,8 @@ WEIGHT_OPS = [
             format_of("b_format", "of b"),
             switch("sums_in_float", "1: e4m3 is added in float after every 128 elements")),
         struct="TesseraGemmCodesArgs", cpp="gemm",
-        doc="tessera_gemm with codes on both sides: int8 or e4m3 beside the same or int4, int4 beside "
-            "int4, and uint8 with zero points beside int8."),
+        doc="tessera_gemm with codes on both sides: int8 or e4m3 beside the same or int4, int4 "
+            "beside int4, and uint8 with zero points beside int8."),
     Operation("sum_weight_rows", "SumWeightRowsArgs", "gemm.h", (tensor("values"), out()),
               is_step=True, doc="out[j] = the sum of row j, for products whose a has zero points."),
 ]
