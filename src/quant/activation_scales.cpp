@@ -1,7 +1,10 @@
-// Scales that move magnitude between inputs and weights: AWQ's search and SmoothQuant's formula.
+// Scales of inputs: AWQ's search and SmoothQuant's formula, which move magnitude between inputs and
+// weights, and the static ones of 8-bit inputs.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "core/parallel.h"
 #include "core/text.h"
@@ -148,6 +151,40 @@ std::vector<float> smooth_scales(std::span<const TensorView> weights, const Inpu
     scales[i] = static_cast<float>(std::pow(x, alpha) / std::pow(w, 1.0 - alpha));
   }
   return scales;
+}
+
+float static_input_scale(const InputStats& stats, DType codes) {
+  const float most = quant_max(codes), largest = std::ranges::max(stats.max_abs());
+  if (!(largest > 0.0f)) return 1.0f;
+  if (codes != DType::i8) return largest / most;
+  if (stats.magnitudes().empty()) {
+    fail(
+        "static_input_scale: the inputs were not counted, or were divided since; collect them "
+        "anew");
+  }
+  constexpr int kBoundsPerOctave = 16, kNumBounds = 8 * kBoundsPerOctave;
+  float best = largest;
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kNumBounds; ++i) {
+    const double bound = largest * std::exp2(-static_cast<double>(i) / kBoundsPerOctave);
+    const double step = bound / most;
+    double error = 0.0;
+    for (size_t bin = 0; bin < stats.magnitudes().size(); ++bin) {
+      const int64_t count = stats.magnitudes()[bin];
+      if (count == 0) continue;
+      const auto begin = std::bit_cast<float>(static_cast<uint32_t>(bin) << InputStats::kBinShift);
+      const double value = begin * (1.0 + 1.0 / 64);  // the middle of the bin, to 2 %
+      const double one = value > bound      ? (value - bound) * (value - bound)
+                         : value < step / 2 ? value * value
+                                            : step * step / 12;
+      error += static_cast<double>(count) * one;
+    }
+    if (error < least) {
+      least = error;
+      best = static_cast<float>(bound);
+    }
+  }
+  return best / most;
 }
 
 }  // namespace tessera::quant

@@ -3,7 +3,9 @@
 #include "tessera/quant/input_stats.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <mutex>
 
 #include "core/parallel.h"
 #include "core/text.h"
@@ -19,6 +21,7 @@ namespace {
 constexpr int64_t kRowsAtOnce = 1024;
 // What may wait.
 constexpr int64_t kWaitingBytes = int64_t{1} << 30;
+constexpr int64_t kParts = 16;    // that are counted at once
 constexpr int64_t kRowStep = 64;  // rows of k begin at addresses that every kernel takes
 
 }  // namespace
@@ -29,7 +32,8 @@ InputStats::InputStats(int64_t k, InputSums sums, Device device, int64_t num_exp
       device_(device),
       num_expected_(num_expected),
       sum_abs_(static_cast<size_t>(k)),
-      max_abs_(static_cast<size_t>(k)) {
+      max_abs_(static_cast<size_t>(k)),
+      magnitudes_(static_cast<size_t>(sums == InputSums::products ? 0 : kNumBins)) {
   expects(k > 0, "InputStats: k must be at least 1");
   if (has_products()) products_ = Tensor::zeros(DType::f32, {k, k}, device);
 }
@@ -76,6 +80,22 @@ void InputStats::add_columns(const Tensor& columns) {
     }
     sum_abs_[static_cast<size_t>(col)] += sum;
     max_abs_[static_cast<size_t>(col)] = std::max(max_abs_[static_cast<size_t>(col)], largest);
+  });
+  count_magnitudes(columns);
+}
+
+void InputStats::count_magnitudes(const Tensor& columns) {
+  if (magnitudes_.empty()) return;
+  const float* values = columns.view().as<float>();
+  const int64_t count = columns.view().num_elements(), part = (count + kParts - 1) / kParts;
+  std::mutex adding;  // integers: the order does not matter
+  parallel_for(kParts, part, [&](int64_t task) {
+    std::vector<int64_t> bins(magnitudes_.size());
+    for (int64_t i = task * part; i < std::min(count, (task + 1) * part); ++i) {
+      ++bins[std::bit_cast<uint32_t>(std::fabs(values[i])) >> kBinShift];
+    }
+    const std::lock_guard lock(adding);
+    for (size_t i = 0; i < bins.size(); ++i) magnitudes_[i] += bins[i];
   });
 }
 
@@ -126,6 +146,7 @@ void InputStats::divide_columns(std::span<const float> scales) {
     sum_abs_[i] /= scales[i];
     max_abs_[i] /= scales[i];
   }
+  magnitudes_.clear();
   if (!has_products()) return;
   auto* sums = products_.view().as<float>();
   parallel_for(k_, k_, [&](int64_t row) {

@@ -195,9 +195,8 @@ class Run {
       done_.push_back(one);
       for (FileTensor& stored : to_stored(module, made, form_)) files_.push_back(std::move(stored));
       if (options_.has_static_inputs) {
-        const float largest = std::ranges::max(stats->max_abs());
-        const float scale = largest / quant_max(form_.format.code_dtype());
-        files_.push_back(scale_tensor(module + ".input_scale", scale > 0 ? scale : 1.0f));
+        const float scale = static_input_scale(*stats, form_.format.code_dtype());
+        files_.push_back(scale_tensor(module + ".input_scale", scale));
       }
       replaced_.insert(tensor);
       tensors.put(tensor, std::move(values));
@@ -252,10 +251,13 @@ class Run {
       report("calibration");
       std::vector<std::string> names;
       for (const Linear& linear : runner_.linears()) names.push_back(linear.name);
-      auto stats =
-          runner_.collect(tensors, layer_, names,
-                          options_.method == Method::rtn ? InputSums::columns : InputSums::all);
+      const InputSums sums = options_.method == Method::rtn ? InputSums::columns : InputSums::all;
+      auto stats = runner_.collect(tensors, layer_, names, sums);
       fold_all(stats, tensors);
+      // How inputs are distributed after they were divided is not known before.
+      if (options_.has_static_inputs && !folds_.empty()) {
+        stats = runner_.collect(tensors, layer_, names, sums);
+      }
       for (const Linear& linear : runner_.linears()) {
         quantize_linear(linear, &stats.at(linear.name), tensors);
       }

@@ -38,11 +38,19 @@ class InputStats {
   const std::vector<float>& max_abs() const { return max_abs_; }
   std::vector<float> mean_square() const;  // from the products
 
+  // How many inputs of all columns have an absolute value v in each of kNumBins bins, where bin i
+  // begins at the float whose bits are i << kBinShift: 32 bins for each power of two. Empty where
+  // only products are wanted, and after divide_columns.
+  static constexpr int kBinShift = 18;
+  static constexpr int64_t kNumBins = int64_t{1} << (31 - kBinShift);
+  std::span<const int64_t> magnitudes() const { return magnitudes_; }
+
  private:
   void add_floats(const TensorView& x, const Context& ctx);
   void add_waiting(const TensorView& x, const Context& ctx);
   void multiply_waiting(const Context& ctx);
   void add_columns(const Tensor& columns);  // f32 [k, rows] on the CPU
+  void count_magnitudes(const Tensor& columns);
 
   int64_t k_ = 0;
   int64_t num_rows_ = 0;
@@ -54,6 +62,7 @@ class InputStats {
   int64_t num_waiting_ = 0;  // of them
   std::vector<double> sum_abs_;
   std::vector<float> max_abs_;
+  std::vector<int64_t> magnitudes_;
 };
 
 }  // namespace tessera::quant

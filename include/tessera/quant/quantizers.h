@@ -81,4 +81,10 @@ std::vector<float> search_awq_scales(std::span<const TensorView> weights, const 
 std::vector<float> smooth_scales(std::span<const TensorView> weights, const InputStats& stats,
                                  double alpha);
 
+// One scale for all inputs of a layer: max |x| / 448 for e4m3, which is as precise for small values
+// as for large ones. For i8, c / 127 with the bound c, of max |x| * 2^(-i / 16), that has the least
+// squared error: a smaller one cuts off the largest inputs, a larger one rounds all the others more
+// coarsely. 1 where all inputs are 0.
+float static_input_scale(const InputStats& stats, DType codes);
+
 }  // namespace tessera::quant
