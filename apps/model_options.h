@@ -40,8 +40,7 @@ struct ModelOptions {
 };
 
 // --dtype, --weights, --activations, --group, --kv, --threads, --device, --context, --kv-bytes,
-// --check-weights,
-// --graphs, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
+// --check-weights, --graphs, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
 void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16

@@ -28,6 +28,7 @@ LINES_UNTIL_LICENCE = 12
 CODE_SUFFIXES = CPP_SUFFIXES + (".py", ".sh", ".cmake")
 LICENCE = "SPDX-License-Identifier: MIT"
 LICENCE_LINE = re.compile(rf"(//|#|/\*)? ?{LICENCE}( \*/)?")
+HEADING = re.compile(r"// [A-Z][a-z]+ {2,}\S")  # "// Work      A block owns ..."
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)", re.MULTILINE)
 UNDEF = re.compile(r"^\s*#\s*undef\s+(\w+)", re.MULTILINE)
 ASSERT = re.compile(r"(?<![\w.:])assert\s*\(|#\s*include\s*<(?:cassert|assert\.h)>")
@@ -84,6 +85,22 @@ def check_head(path, lines):
     return problems
 
 
+def check_header_block(path, lines):
+    """The part of a kernel's header under Work, Pipeline, ... is indented as a whole: clang-format
+    breaks a line that is too long without indenting the rest."""
+    if path.suffix not in CPP_SUFFIXES:
+        return []
+    problems, is_inside = [], False
+    for number, line in enumerate(lines, start=1):
+        if HEADING.match(line):
+            is_inside = True
+        elif is_inside and re.match(r"// \S", line):
+            problems.append(f"{path}:{number}: not indented like the rest of its paragraph")
+        elif not line.startswith("//    "):
+            is_inside = False
+    return problems
+
+
 def python_functions(text):
     nodes = (node for node in ast.walk(ast.parse(text))
              if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
@@ -130,6 +147,7 @@ def check_file(root, path):
         if text and not text.endswith("\n"):
             problems.append(f"{path}: no newline at the end")
         problems += check_lines(path, lines) + check_head(path, lines)
+        problems += check_header_block(path, lines)
         problems += check_functions(path, text) + check_bans(path, text)
     return problems
 

@@ -12,9 +12,9 @@
 namespace tessera::bench {
 namespace {
 
-// Zero points of a problem that has them; random, but near the middle: from this one on, four.
+// Zero points are drawn from this one and the three above it: the middle of the codes.
 int64_t least_zero(DType codes) { return codes == DType::u8 ? 126 : 6; }
-// Codes in rows: how many a value of variance 1 is made of, and the most.
+// For codes in Packing::rows: the standard deviation of the codes drawn, and the largest one.
 float codes_per_deviation(DType codes) {
   return codes == DType::e4m3 ? 1.0f : codes == DType::i4 ? 4.0f : 30.0f;
 }

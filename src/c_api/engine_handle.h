@@ -58,7 +58,7 @@ Handle& given(Handle* handle, std::string_view what) {
   return *handle;
 }
 
-// As many elements as fit, and how many there are.
+// Copies as many values as fit, and sets `count` to how many there are.
 template <class T>
 void write_array(std::span<const T> values, T* to, int64_t capacity, int64_t* count) {
   given(count, "count");

@@ -7,8 +7,7 @@
 // Order     A score is one chain of additions over d_k, a sum of weights and an element of out one
 //           chain over the keys seen, in order. So a row's bits depend on what it sees alone.
 // Reads     Only keys and values that a row of the item sees. Others, and their page numbers, may
-// be
-//           invalid.
+//           be invalid.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -9,9 +9,8 @@
 //           and the odd elements, and lane i of 16 holds the exact sum of its 8 products. A tile is
 //           up to 4 rows of a against 4 rows of b.
 // Output    A lane's integer, less zero * sum of x, is rounded to float and added times the scale
-// by
-//           one multiply-add; at the end the lanes are folded by one tree. Neither the tile nor the
-//           place in it enters, so a row of out has the same bits for every m. An element loses
+//           by one multiply-add; at the end the lanes are folded by one tree. Neither the tile nor
+//           the place in it enters, so a row of out has the same bits for every m. An element loses
 //           less than 2^-23 of the largest among its eight: bf16 is exact down to 2^-15 of it.
 // Cost      With one row of a: 6 VNNI products, 3 others of their pipes and 8 simple operations for
 //           128 codes, which a Zen 4 core does in 10 cycles.

@@ -37,7 +37,7 @@ constexpr int max_rows(bool has_scales) {
   return HWY_MAX_BYTES == 64 ? (has_scales ? 4 : 6) : (has_scales ? 2 : 3);
 }
 
-// What 1 in the result of `load` stands for.
+// `load` returns the values of these codes divided by this.
 template <class T>
 inline constexpr float kCodeUnit = 1.0f;
 template <>

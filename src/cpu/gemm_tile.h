@@ -59,8 +59,8 @@ HWY_INLINE Floats load(const int8_t* from) {
   const hn::Rebind<int32_t, FloatTag> wide;
   return hn::ConvertTo(FloatTag(), hn::PromoteTo(wide, hn::LoadU(tag, from)));
 }
-// A code of e4m3 whose exponent and fraction lie where those of f16 do is a number 2^-8 times as
-// large, subnormal or not; the caller makes up for it. NaN becomes a number, too.
+// The bits of an e4m3 code, moved to where f16 has its exponent and fraction, read as the value
+// times 2^-8, subnormals included; the caller multiplies by 256. NaN reads as a number.
 HWY_INLINE Floats load(const E4m3* from) {
   const hn::Rebind<int8_t, FloatTag> tag;
   const hn::Rebind<int16_t, FloatTag> words;

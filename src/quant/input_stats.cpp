@@ -19,7 +19,7 @@ namespace {
 
 // Rows of one product: long enough that adding to the sum costs little.
 constexpr int64_t kRowsAtOnce = 1024;
-// What may wait.
+// Bytes of inputs that may wait for their product.
 constexpr int64_t kWaitingBytes = int64_t{1} << 30;
 constexpr int64_t kParts = 16;    // that are counted at once
 constexpr int64_t kRowStep = 64;  // rows of k begin at addresses that every kernel takes

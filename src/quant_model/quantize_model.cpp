@@ -254,7 +254,7 @@ class Run {
       const InputSums sums = options_.method == Method::rtn ? InputSums::columns : InputSums::all;
       auto stats = runner_.collect(tensors, layer_, names, sums);
       fold_all(stats, tensors);
-      // How inputs are distributed after they were divided is not known before.
+      // Folding divided the inputs, which changes their distribution: it is measured again.
       if (options_.has_static_inputs && !folds_.empty()) {
         stats = runner_.collect(tensors, layer_, names, sums);
       }

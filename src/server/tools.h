@@ -43,7 +43,7 @@ class CallReader {
     std::string content = {};
     std::string calls = {};  // elements of a JSON list, with commas between them
   };
-  // What `text` adds, as a stream reports it; is_end: nothing follows.
+  // The deltas that `text` adds to the stream. is_end: no text follows.
   News take(std::string_view text, bool is_end);
   int32_t num_calls() const { return static_cast<int32_t>(calls_.size()); }
   // All calls so far, whole, as elements of a JSON list.

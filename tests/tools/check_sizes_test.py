@@ -55,6 +55,13 @@ class CheckSizesTest(BadTreeTest):
                    "};\n")
         self.assert_clean()
 
+    def test_a_header_block_that_was_broken(self):
+        block = "// Work      A block owns\n//           a tile.\n// Needs     nothing.\n"
+        self.write("src/a.cu", HEAD + block + "//\n// More words.\n")
+        self.assert_clean()
+        self.write("src/a.cu", HEAD + block + "// by\n//           the way.\n")
+        self.assert_flagged("src/a.cu:6: not indented like the rest of its paragraph")
+
     def test_a_long_python_function(self):
         self.write("tools/a.py", "# SPDX-License-Identifier: MIT\ndef f():\n" + "    g()\n" * 120)
         self.assert_flagged("tools/a.py:2: 121 lines in `f`")

@@ -159,8 +159,7 @@ struct TransposeTile {
 //   out[row][column] = x[column][row]                  for each index of the batch axes
 //
 // Work      A block transposes one tile: 128 rows by 128 columns of 1 byte, 64 by 64 of 2, 64 by 32
-// of
-//           4, 64 by 16 of 8.
+//           of 4, 64 by 16 of 8.
 // Pipeline  All 16-byte loads of a thread, one barrier, then words from shared memory, transposed
 //           in registers into 16-byte stores. Many blocks on an SM overlap.
 // Output    Bit for bit; each line of 128 bytes is written by eight neighbouring lanes.

@@ -6,13 +6,13 @@
 // Work      A block computes kTile.m() x kTile.n() of one product, a thread 8 x 16, 16 x 8 or 4 x 4
 //           of it in quads of 4 x 4. Blocks are numbered in strips of 8 tiles (tile_at).
 // Pipeline  A ring of steps of a few k in shared memory, transposed so that a thread's rows at one
-// k
-//           are neighbours. With s steps between barriers the ring has 2 s + 1 steps: s being read,
-//           the next one begun early, and s being written. One more step is in flight to registers,
-//           and the factors of the next k are loaded while those of this k are multiplied.
+//           k are neighbours. With s steps between barriers the ring has 2 s + 1 steps: s being
+//           read, the next one begun early, and s being written. One more step is in flight to
+//           registers, and the factors of the next k are loaded while those of this k are
+//           multiplied.
 // Output    Each element is one chain of fma over k in order, whatever the tile, with zeros beyond
-// k. Cost      2 m n k flop at 128 fma per clock and SM. Of the instructions issued for each k, 128
-// of
+//           k.
+// Cost      2 m n k flop at 128 fma per clock and SM. Of the instructions issued for each k, 128 of
 //           134 multiply (16 of 18 with 4 x 4), and a few more carry the next step;
 //           docs/kernels/gemm_portable.md counts them.
 // Needs     Rows of A and B that start at multiples of 16 bytes if kIsAligned.

@@ -11,17 +11,15 @@
 //           registers. With a static B its first stages are loaded before the kernel in front has
 //           finished; for few rows the consumers then load A's first stages themselves.
 // Output    k is summed from the front in steps of 32 bytes into one accumulator, whatever the
-// tile:
-//           a row of A gives the same bits in any m, and the choice of tile is free. Sums of int8
-//           are exact. Scales of whole rows are applied to the finished sums. Tiles that promote
-//           sum 128 elements at a time and add each sum, times its scales, in float: for scales of
-//           blocks, and for FP8 whose sums must be floats. Results are
-//           rounded once and stored by TMA while the next tile is multiplied, or straight from
-//           registers. Tiles that split k between two blocks give other bits and are used only
-//           where Context::batch_invariant is off.
+//           tile: a row of A gives the same bits in any m, and the choice of tile is free. Sums of
+//           int8 are exact. Scales of whole rows are applied to the finished sums. Tiles that
+//           promote sum 128 elements at a time and add each sum, times its scales, in float: for
+//           scales of blocks, and for FP8 whose sums must be floats. Results are rounded once and
+//           stored by TMA while the next tile is multiplied, or straight from registers. Tiles that
+//           split k between two blocks give other bits and are used only where
+//           Context::batch_invariant is off.
 // Cost      2 m n k flop; m k + n k elements in, m n out. Up to 64 rows reading B is the limit,
-// above
-//           the tensor cores are. docs/kernels/gemm.md, docs/kernels/gemm_8bit.md
+//           above the tensor cores are. docs/kernels/gemm.md, docs/kernels/gemm_8bit.md
 // Needs     Rows of A and B of a multiple of 128 bytes, that start at multiples of 16 bytes.
 #pragma once
 

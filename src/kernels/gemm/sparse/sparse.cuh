@@ -11,8 +11,7 @@
 // Output    Rounded, transposed in shared memory and written along n. Every tile sums k in order in
 //           steps of 32, so a row of out has the same bits in any m.
 // Cost      1.125 bytes per weight instead of 2: at small m, where the weight is all the traffic,
-// at
-//           most 1.78 times as fast as dense. At large m half the products of a dense mma.sync
+//           at most 1.78 times as fast as dense. At large m half the products of a dense mma.sync
 //           kernel, for which shared memory is just fast enough. docs/kernels/gemm_sparse.md
 // Needs     k a multiple of 32; a, values and meta aligned to 16 bytes.
 #pragma once

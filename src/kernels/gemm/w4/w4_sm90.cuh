@@ -4,8 +4,7 @@
 //   D^T = epilogue(W[n, k] . A[m, k]^T),   W = (codes - zero point) * scale,   sums in float
 //
 // Work      A block owns 192 or 256 rows of W, a strip of 64 for each of its consumer warpgroups,
-// by
-//           up to 64 rows of A; or 128 rows by up to 128. W is the operand whose rows fill the
+//           by up to 64 rows of A; or 128 rows by up to 128. W is the operand whose rows fill the
 //           instruction, so tokens are padded to 32, 64 or 128 only. Where n has few blocks, a
 //           cluster cuts k into parts, one for each block; with many tiles of 128 tokens a block
 //           has them all. Up to 16 tokens few_sm90.cuh serves.
