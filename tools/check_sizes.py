@@ -94,9 +94,9 @@ def check_header_block(path, lines):
     for number, line in enumerate(lines, start=1):
         if HEADING.match(line):
             is_inside = True
-        elif is_inside and re.match(r"// \S", line):
+        elif is_inside and re.match(r"// [^A-Z ]", line):
             problems.append(f"{path}:{number}: not indented like the rest of its paragraph")
-        elif not line.startswith("//    "):
+        elif not re.match(r"// {4}|// [A-Z]", line):
             is_inside = False
     return problems
 

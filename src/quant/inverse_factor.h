@@ -20,7 +20,8 @@ bool factor_inverse(std::vector<double>& h, int64_t k, const TensorView& factor)
 
 // The same in float on the device of `h`, by blocks that matrix products update, and with rows and
 // columns in reverse order, which J does: `h` is J H J, f32 [k, k], and `factor` becomes J F J, an
-// upper triangle, where F is the factor above. Diagonal blocks are factored on the CPU in double. `h` is overwritten.
+// upper triangle, where F is the factor above. Diagonal blocks are factored on the CPU in double.
+// `h` is overwritten.
 bool factor_inverse_by_blocks(const TensorView& h, const TensorView& factor, const Context& ctx);
 
 }  // namespace tessera::quant
