@@ -45,6 +45,12 @@ std::vector<int32_t> tokens_without_text(std::vector<int32_t> stop_tokens,
   return stop_tokens;
 }
 
+bool has_constraint(std::span<const BatchRow> rows) {
+  return std::ranges::any_of(rows, [](const BatchRow& row) {
+    return row.num_draws > 0 && row.sequence->request->masks != nullptr;
+  });
+}
+
 // Whether the constraint allows nothing but the empty text.
 bool has_no_text(grammar::TokenMasks& masks) {
   try {
@@ -117,7 +123,8 @@ void EngineImpl::enter(StepStage stage) {
   if (stage_hook_) stage_hook_(stage);
 }
 
-// Plans the next step and hands it to the device. False if there is nothing to run.
+// Plans the next step and hands it to the device; without its draws if they need masks, and masks
+// the tokens of the step in progress. False if there is nothing to run.
 bool EngineImpl::launch_step() {
   const bool runs_draft_model = scheduler_.runs_draft_model();
   enter(runs_draft_model ? StepStage::draft : StepStage::plan);
@@ -132,9 +139,25 @@ bool EngineImpl::launch_step() {
   watchdog_.set_batch(std::ssize(rows), std::ssize(step_.batch.tokens));
 
   enter(StepStage::forward);
+  if (num_committed_ < num_launched_ && has_constraint(rows)) {
+    runner_->launch_forward(step_);
+    has_forward_ = true;
+    return true;
+  }
+  sampler_.add_masks(rows, step_.sampling);
   runner_->launch(step_);
   ++num_launched_;
   return true;
+}
+
+// The draws of a step that was launched without them, once the step before is committed.
+void EngineImpl::launch_draws() {
+  if (!has_forward_) return;
+  enter(StepStage::forward);
+  sampler_.add_masks(rows_of(num_launched_), step_.sampling);
+  runner_->launch_draws(step_);
+  has_forward_ = false;
+  ++num_launched_;
 }
 
 // Takes in the results of the oldest step in progress.
@@ -166,10 +189,12 @@ bool EngineImpl::may_run_ahead() {
 
 void EngineImpl::run_step() {
   enter(StepStage::plan);
+  launch_draws();                                  // if the step before it failed
   requests_.end_cancelled_and_late(options_.now);  // first: it frees their pages
   if (num_launched_ == num_committed_ && !launch_step()) return;
   if (may_run_ahead()) launch_step();
   commit_step();
+  launch_draws();
 }
 
 std::vector<SequenceOutput> EngineImpl::step() {
@@ -202,6 +227,7 @@ std::vector<SequenceOutput> EngineImpl::step() {
 // A draft model that fails is given up, and nothing else is lost.
 //
 // A step that is being launched fails without the one before it, whose results are taken in first.
+// One that awaits its draws goes on when the one before it has failed.
 void EngineImpl::fail_step(std::string_view why, Failure failure) {
   const StepStage stage = stage_;
   if (stage == StepStage::draft && failure == Failure::error) return scheduler_.give_up_drafts();
@@ -219,7 +245,11 @@ void EngineImpl::fail_step(std::string_view why, Failure failure) {
     death_ = fault.what();
     return requests_.fail_all(death_);
   }
-  if (is_launched) runner_->release();
+  if (is_launched) {
+    runner_->release();
+  } else {
+    has_forward_ = false;
+  }
   requests_.fail(rows_of(is_launched ? num_committed_++ : num_launched_), death_);
   is_dead_ = false;
 }

@@ -28,6 +28,7 @@ namespace tessera::engine {
 //   Scheduler::plan       which sequences compute how many tokens
 //   Scheduler::assemble   pages taken, the batch built
 //   Sampler::describe     how tokens are drawn
+//   Sampler::add_masks    what constraints allow
 //   Runner::launch        all of it to the device: forward pass and draws
 //   Runner::wait          the drawn tokens
 //   Sampler::read         tokens and log-probabilities of each row
@@ -37,8 +38,9 @@ namespace tessera::engine {
 // the call before launched. The tokens that n draws reach n + 1 on the device; the host needs only
 // their number. A sequence that step n turns out to end has a row in n + 1 that nobody reads.
 // Steps that need a decision of the host in between (beams, the first tokens of siblings, scores of
-// a prompt, guessed tokens) are waited for before the next is planned. A sequence with a constraint
-// has no row in n + 1: what it may draw there depends on its token of n. The others have theirs.
+// a prompt, guessed tokens) are waited for before the next is planned. What a sequence with a
+// constraint may draw in n + 1 depends on its token of n: such a step is launched up to the forward
+// pass, and its draws follow when step n is committed, while the device computes.
 class EngineImpl final : public Engine {
  public:
   // `options` have their defaults filled in. `draft_model` is for Speculation::draft.
@@ -66,6 +68,7 @@ class EngineImpl final : public Engine {
   void enter(StepStage stage);
   void run_step();
   bool launch_step();
+  void launch_draws();
   void commit_step();
   bool may_run_ahead();
   void fail_step(std::string_view why, Failure failure);
@@ -85,10 +88,12 @@ class EngineImpl final : public Engine {
   uint64_t num_seeds_ = 0;
 
   // Steps in progress: rows_[n % 2] for step number n, of which num_committed_ up to num_launched_
-  // have been launched. Members so that their memory is reused from step to step.
+  // have been launched. Step num_launched_ awaits its draws if has_forward_ says so. Members so
+  // that their memory is reused from step to step.
   StepInput step_;
   std::array<std::vector<BatchRow>, Runner::kDepth> rows_;
   int64_t num_launched_ = 0, num_committed_ = 0;
+  bool has_forward_ = false;
 
   StepStage stage_ = StepStage::idle;
   std::function<void(StepStage)> stage_hook_;

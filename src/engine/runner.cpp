@@ -28,6 +28,10 @@ int64_t free_for_kv(const model::ModelConfig& config, const EngineOptions& optio
   return free_memory(options.device) - kernel_scratch_bytes(config, options);
 }
 
+model::DrawOptions draw_options_of(const model::HostSampling& sampling) {
+  return {.has_edits = sampling.has_edits(), .has_masks = sampling.has_masks()};
+}
+
 }  // namespace
 
 Runner::Runner(std::unique_ptr<model::Model> model, const EngineOptions& options,
@@ -58,15 +62,15 @@ bool Runner::can_replay(const model::HostBatch& batch) const {
          std::ssize(batch.logit_rows) <= size;
 }
 
-TensorView Runner::run(const model::Batch& batch, model::DrawOptions draw) {
+TensorView Runner::run(const model::Batch& batch, std::optional<model::DrawOptions> draw) {
   const Context ctx = context();
   const TensorView logits = model_->forward(batch, kv_, ctx);
-  sampler_.draw(logits, num_draws_, draw, ctx);
+  if (draw) sampler_.draw(logits, num_draws_, *draw, ctx);
   return logits;
 }
 
 // Captures the step if its like has not been seen. The graph's addresses depend on the key alone.
-TensorView Runner::replay(const model::Batch& batch, model::DrawOptions draw) {
+TensorView Runner::replay(const model::Batch& batch, std::optional<model::DrawOptions> draw) {
   const GraphKey key{batch.size_class, batch.longest_decode, batch.shares_pages, draw};
   auto found = graphs_.find(key);
   if (found == graphs_.end()) {
@@ -85,9 +89,8 @@ TensorView Runner::replay(const model::Batch& batch, model::DrawOptions draw) {
   return found->second.logits;
 }
 
-void Runner::launch(const StepInput& step) {
+model::Batch Runner::upload(const StepInput& step, bool is_replayed) {
   const Context ctx = context();
-  const bool is_replayed = can_replay(step.batch);
   if (!step.page_copies.empty()) kv_.copy_pages(step.page_copies, ctx);
   model::Batch batch = buffers_.upload(
       step.batch, ctx, is_replayed ? model::Padding::to_class : model::Padding::none);
@@ -95,12 +98,33 @@ void Runner::launch(const StepInput& step) {
   batch.wants_states = !step.sampling.state_rows.empty();
   model_->make_angles(batch.num_positions, ctx);
   num_draws_ = is_replayed ? batch.logit_rows.size(0) : std::ssize(step.sampling.draws);
-  sampler_.begin(step.sampling, num_draws_, ctx);
+  return batch;
+}
+
+TensorView Runner::forward(const model::Batch& batch, std::optional<model::DrawOptions> draw,
+                           bool is_replayed) {
   ++num_launches_;
-  const model::DrawOptions draw{.has_edits = step.sampling.has_edits(),
-                                .has_masks = step.sampling.has_masks()};
-  const TensorView logits = is_replayed ? replay(batch, draw) : run(batch, draw);
-  sampler_.finish(step.sampling, logits, model_->states(), ctx);
+  return is_replayed ? replay(batch, draw) : run(batch, draw);
+}
+
+void Runner::launch(const StepInput& step) {
+  const bool is_replayed = can_replay(step.batch);
+  const model::Batch batch = upload(step, is_replayed);
+  sampler_.begin(step.sampling, num_draws_, context());
+  const TensorView logits = forward(batch, draw_options_of(step.sampling), is_replayed);
+  sampler_.finish(step.sampling, logits, model_->states(), context());
+}
+
+void Runner::launch_forward(const StepInput& step) {
+  const bool is_replayed = can_replay(step.batch);
+  logits_ = forward(upload(step, is_replayed), std::nullopt, is_replayed);
+}
+
+void Runner::launch_draws(const StepInput& step) {
+  const Context ctx = context();
+  sampler_.begin(step.sampling, num_draws_, ctx);
+  sampler_.draw(logits_, num_draws_, draw_options_of(step.sampling), ctx);
+  sampler_.finish(step.sampling, logits_, model_->states(), ctx);
 }
 
 void Runner::copy_tails(std::span<const std::pair<int32_t, int32_t>> copies) {

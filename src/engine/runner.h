@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -54,6 +55,10 @@ class Runner {
   // results' way back to the host. Tokens of the batch may be draws of the step launched before. On
   // the CPU the step has run when this returns.
   void launch(const StepInput& step);
+  // The same in two parts, for a step whose masks depend on tokens that are still being drawn: all
+  // up to the forward pass, of whose sampling only the number of draws is read; then the draws.
+  void launch_forward(const StepInput& step);
+  void launch_draws(const StepInput& step);
   // Waits for the oldest step in progress. Its results stay valid until release and the next
   // launch.
   model::SampledStep wait() { return sampler_.wait(); }
@@ -74,7 +79,7 @@ class Runner {
     model::SizeClass size;
     int64_t longest_decode = 0;
     bool shares_pages = false;
-    model::DrawOptions draw = {};
+    std::optional<model::DrawOptions> draw = {};  // none: the draws are not part of it
     auto operator<=>(const GraphKey&) const = default;
   };
   struct CapturedStep {
@@ -85,8 +90,11 @@ class Runner {
 
   Context context() const { return {.stream = stream_.get(), .batch_invariant = true}; }
   bool can_replay(const model::HostBatch& batch) const;
-  TensorView run(const model::Batch& batch, model::DrawOptions draw);
-  TensorView replay(const model::Batch& batch, model::DrawOptions draw);
+  model::Batch upload(const StepInput& step, bool is_replayed);
+  TensorView forward(const model::Batch& batch, std::optional<model::DrawOptions> draw,
+                     bool is_replayed);
+  TensorView run(const model::Batch& batch, std::optional<model::DrawOptions> draw);
+  TensorView replay(const model::Batch& batch, std::optional<model::DrawOptions> draw);
 
   OwnedStream stream_;
   std::unique_ptr<dist::Communicator> communicator_;  // before the model, which refers to it
@@ -98,6 +106,7 @@ class Runner {
   GraphPool pool_;
   std::map<GraphKey, CapturedStep> graphs_;  // after the pool, which must outlive them
   int64_t num_draws_ = 0;                    // of the step being launched
+  TensorView logits_ = {};                   // of the step whose draws are to be launched
   int64_t num_launches_ = 0, num_replays_ = 0;
 };
 

@@ -80,7 +80,7 @@ int32_t Sampler::list_of(const BatchRow& row, model::HostSampling& sampling) {
 int32_t Sampler::add_mask(const BatchRow& row, model::HostSampling& sampling) {
   Sequence& sequence = *row.sequence;
   const ActiveRequest& active = *sequence.request;
-  if (!active.masks || sequence.beams || row.num_draws == 0) return -1;
+  if (!active.masks || sequence.beams || row.num_draws == 0 || sequence.has_ended) return -1;
   const auto start = Clock::now();
   const auto num_words = static_cast<size_t>(model::words_of_mask(vocab_));
   const size_t first = sampling.masks.size();
@@ -178,11 +178,7 @@ void Sampler::describe(std::span<const BatchRow> rows, model::HostSampling& samp
       sampling.state_rows.push_back(static_cast<int32_t>(num_tokens - i));
     }
     const Request& request = row.sequence->request->request;
-    const int32_t mask = add_mask(row, sampling);
-    for (int32_t i = 0; i < row.num_draws; ++i) {
-      add_draw(row, i, sampling);
-      sampling.draws.back().mask = mask;
-    }
+    for (int32_t i = 0; i < row.num_draws; ++i) add_draw(row, i, sampling);
     if (row.num_draws > 0) {
       if (row.sequence->beams) {
         sampling.wants_logits = true;
@@ -193,6 +189,15 @@ void Sampler::describe(std::span<const BatchRow> rows, model::HostSampling& samp
     const int64_t end = std::min(row.start + row.num_tokens, std::ssize(request.prompt) - 1);
     for (int64_t position = end - row.num_scores; position < end; ++position) {
       sampling.scored_tokens.push_back(request.prompt[static_cast<size_t>(position + 1)]);
+    }
+  }
+}
+
+void Sampler::add_masks(std::span<const BatchRow> rows, model::HostSampling& sampling) {
+  for (const BatchRow& row : rows) {
+    const int32_t mask = add_mask(row, sampling);
+    for (int64_t i = row.first_draw; i < row.first_draw + row.num_draws; ++i) {
+      sampling.draws[static_cast<size_t>(i)].mask = mask;
     }
   }
 }

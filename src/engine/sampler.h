@@ -23,9 +23,11 @@ class Sampler {
  public:
   Sampler(int64_t vocab, int64_t max_batch);
 
-  // Fills in what the rows sample. Sequences with penalties get a list of the tokens they have seen
-  // before their first draw; the device then keeps it.
+  // Fills in what the rows sample, except for masks. Sequences with penalties get a list of the
+  // tokens they have seen before their first draw; the device then keeps it.
   void describe(std::span<const BatchRow> rows, model::HostSampling& sampling);
+  // Adds the masks of rows with a constraint, once all tokens before theirs are known.
+  void add_masks(std::span<const BatchRow> rows, model::HostSampling& sampling);
   // One result for each row, valid until the next call.
   std::span<RowResult> read(std::span<const BatchRow> rows, const model::SampledStep& step);
   void add_metrics(EngineMetrics& metrics) const;

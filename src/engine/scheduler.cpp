@@ -138,11 +138,10 @@ void Scheduler::describe_beams(Sequence& sequence, PlanEntry& entry) const {
 
 PlanEntry Scheduler::entry_of(Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
-  // A sequence that ends with the token being drawn computes nothing more. One with a constraint
-  // must know the token before it can tell which may come next.
+  // A sequence that ends with the token being drawn computes nothing more.
   const bool is_last = sequence.num_known() - active.num_prompt() >= active.max_new_tokens;
-  const bool waits = sequence.num_drawing > 0 && (is_last || active.masks);
-  PlanEntry entry{.num_known = sequence.num_known() - (waits ? 1 : 0),
+  const bool is_over = sequence.num_drawing > 0 && is_last;
+  PlanEntry entry{.num_known = sequence.num_known() - (is_over ? 1 : 0),
                   .num_prompt = active.num_prompt(),
                   .num_computed = sequence.num_computed,
                   .first_logit = first_logit_of(sequence),

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "core/text.h"
 #include "tessera/core/error.h"
@@ -251,6 +252,71 @@ TEST(Constraint, OutputsAreAlikeInAnySchedule) {
   EXPECT_GT(num_preemptions, 0);
   std::printf("%ld preemptions, %ld drafted tokens accepted\n", static_cast<long>(num_preemptions),
               static_cast<long>(num_accepted));
+}
+
+// A step with constraints is launched before the tokens of the one before are known, as any other.
+TEST(Constraint, StepsRunAhead) {
+  for (const bool is_constrained : {false, true}) {
+    EngineOptions options = tiny_options();
+    options.runs_ahead = true;
+    const auto engine = random_engine(options);
+    const ConstraintSpec spec{.kind = ConstraintKind::regex, .text = "[0-9]{100}"};
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      engine->submit(request_with(is_constrained ? std::optional(spec) : std::nullopt, seed));
+    }
+    for (int64_t step = 1; step < 10; ++step) {
+      EXPECT_EQ(engine->step().size(), 4u);
+      EXPECT_EQ(engine->metrics().num_steps, step + 1) << is_constrained;
+    }
+  }
+}
+
+// A step that fails while the next one awaits its draws, or whose own draws fail: its requests end,
+// those that waited are as they would be alone.
+TEST(Constraint, AFailureAroundLateDrawsEndsTheBatchAlone) {
+  const auto request_of = [](uint64_t number) {
+    Request request = request_with({{.kind = ConstraintKind::regex, .text = "[a-z]{300}"}}, number);
+    request.max_new_tokens = 12;
+    return request;
+  };
+  std::vector<Outcome> alone;
+  const auto plain = random_engine(tiny_options());
+  for (uint64_t i = 0; i < 6; ++i) alone.push_back(run_one(*plain, request_of(i)));
+  using engine::StepStage;
+  for (const StepStage stage : {StepStage::wait, StepStage::sample, StepStage::forward}) {
+    SCOPED_TRACE(name(stage));
+    EngineOptions options = tiny_options();
+    options.max_batch = 3;
+    options.runs_ahead = true;
+    const auto engine = random_engine(options);
+    std::vector<RequestId> ids;
+    for (uint64_t i = 0; i < 6; ++i) ids.push_back(engine->submit(request_of(i)).value());
+    Outcomes outcomes;
+    for (int i = 0; i < 4; ++i) collect(engine->step(), outcomes);
+    engine->on_stage([&, was_thrown = false, last = StepStage::idle](StepStage entered) mutable {
+      const bool is_draw = entered == StepStage::forward && last == StepStage::commit;
+      last = entered;
+      if (entered != stage || (stage == StepStage::forward && !is_draw)) return;
+      if (!std::exchange(was_thrown, true)) throw Error("no room for 64 bytes");
+    });
+    collect(engine->step(), outcomes);
+    engine->check_pages();
+    EXPECT_FALSE(engine->metrics().is_dead);
+    run_all(*engine, outcomes);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Outcome& outcome = outcomes[{ids[i], 0}];
+      if (i >= 3) {
+        EXPECT_EQ(outcome.tokens, alone[i].tokens) << i;
+        EXPECT_EQ(outcome.finish, FinishReason::length);
+        continue;
+      }
+      EXPECT_EQ(outcome.finish, FinishReason::error) << i;
+      EXPECT_EQ(outcome.error, "no room for 64 bytes");
+      // The step before draws that fail was committed.
+      EXPECT_EQ(outcome.tokens.size(), stage == StepStage::forward ? 5u : 4u);
+    }
+    EXPECT_EQ(engine->metrics().num_held_pages, 0);
+  }
 }
 
 // Drafts that the constraint refuses are dropped, and right ones save steps.
