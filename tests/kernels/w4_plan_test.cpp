@@ -19,7 +19,7 @@ std::string fault(const W4Problem& problem, const W4Plan& plan) {
   const int strips = plan.strips, units = 4 * strips;
   if (plan.tokens > 64 ? strips != 2 : strips != 3 && strips != 4) return "strips";
   if (plan.num_n_tiles * int64_t{64} * strips < problem.n) return "rows of W are left out";
-  if (plan.parts < 1 || plan.parts > kW4MaxSplits) return "parts";
+  if (plan.parts < 1 || plan.parts > kW4MaxParts) return "parts";
   if (plan.splits != 1 && plan.splits != plan.parts) return "splits";
   if (problem.k / kW4StageK < plan.parts) return "a part of k is empty";
   if (plan.num_blocks % plan.splits != 0) return "incomplete clusters";
@@ -58,41 +58,63 @@ TEST(W4Plan, IsOneThatTheKernelCanRun) {
   }
 }
 
+// The parts of k that may be chosen for a weight of another shape, or on the next measurement.
+TEST(W4Plan, RunsWithEveryNumberOfParts) {
+  for (const int parts : {1, 2, 4, 8}) {
+    for (const int64_t n : {64, 1024, 4096, 6144, 14336, 28672, 128256}) {
+      for (const int64_t m : {1, 32, 64, 128, 1024}) {
+        const W4Problem problem{.m = m, .n = n, .k = 4096};
+        EXPECT_EQ(fault(problem, make_w4_plan(problem, parts)), "")
+            << "m " << m << " n " << n << " parts " << parts;
+      }
+    }
+  }
+}
+
 // The same for the plan of few tokens.
 std::string fault(const W4Problem& problem, const W4FewPlan& plan) {
   const W4FewLayout& layout = plan.layout;
-  if (plan.tokens < problem.m || (plan.tokens != 8 && plan.tokens != 16)) return "tokens";
-  if (plan.parts != plan_w4(problem).parts) return "the parts of k are not those of many tokens";
-  if (plan.splits != 1 && plan.splits != plan.parts) return "splits";
-  if (int64_t{plan.num_unit_blocks} * plan.units * 16 < problem.n) return "rows are left out";
-  if ((int64_t{plan.num_unit_blocks} - 1) * plan.units * 16 >= problem.n) return "an empty block";
+  if (plan.tokens < problem.m || plan.tokens > kW4FewMaxTokens) return "tokens";
+  if (!has_w4_few_tile(plan.tokens, problem.group, plan.wide)) return "no such tile";
+  if (plan.parts % plan.splits != 0) return "splits";
+  const int64_t unit_rows = 16 * plan.wide;
+  if (plan.num_unit_blocks * plan.units * unit_rows < problem.n) return "rows are left out";
+  if ((plan.num_unit_blocks - 1) * plan.units * unit_rows >= problem.n) return "an empty block";
   if (plan.num_blocks != plan.num_unit_blocks * plan.splits * problem.batch) return "blocks";
   if (plan.num_warps != plan.units * (plan.parts / plan.splits)) return "warps";
-  if (plan.num_warps > kW4FewMaxWarps || plan.num_warps != layout.num_warps) return "warps";
+  if (plan.num_warps > w4_few_max_warps(plan.tokens) || plan.num_warps != layout.num_warps)
+    return "warps";
   const int64_t k_blocks = problem.k / kW4StageK;
-  const int64_t most = plan.splits == 1 ? k_blocks : (k_blocks + plan.parts - 1) / plan.parts;
+  const int shares = plan.owns_token ? plan.parts : plan.splits;
+  const int64_t most = (k_blocks + shares - 1) / shares;
   if (layout.row_bytes < most * 2 * kW4StageK) return "A does not fit";
   if (most > int64_t{kW4FewMaxChunks} << layout.chunk_shift) return "too many chunks";
-  if (layout.num_rows != problem.m) return "rows of A";
+  if (layout.num_rows != problem.m || layout.padded_rows < problem.m) return "rows of A";
+  if (plan.tokens > 16 && layout.padded_rows % 8 != 0) return "rows of A are read in eights";
+  if (plan.owns_token && (problem.m != 1 || plan.splits != 1 || most > kW4OwnBlocks)) return "own";
+  if (layout.num_copies != (plan.owns_token ? plan.num_warps : 1)) return "copies of A";
   if (plan.shared_bytes < layout.size()) return "too little shared memory";
   if (plan.shared_bytes > problem.shared_bytes) return "too much shared memory";
-  if (layout.tokens() % 16 != 0 || layout.token_pitch() % 32 != 16) return "A's alignment";
-  if (layout.ring(0) % 128 != 0 || layout.slot_bytes % 16 != 0) return "the rings' alignment";
-  if (layout.ring(0) < layout.tokens() + layout.num_rows * layout.token_pitch()) return "overlap";
-  const int groups = problem.group == 0 ? 0 : kW4StageK / problem.group;
-  if (layout.slot_bytes < 1024 + groups * (problem.has_zero_points ? 80 : 64)) return "slots";
-  if (layout.num_slots != 4 && layout.num_slots != 8) return "number of slots";
-  if (layout.ring_bytes() < 2048 + 1024) return "no scratch memory for each warp";
+  if (layout.tokens(0) % 16 != 0 || layout.token_pitch() % 32 != 16) return "A's alignment";
+  if (layout.ring(0) % 128 != 0 || layout.ring_bytes % 16 != 0) return "the rings' alignment";
+  if (layout.ring(0) < layout.tokens(layout.num_copies)) return "overlap";
+  const int sum_bytes = plan.wide * plan.tokens * 64;  // of a unit
+  if (layout.ring_bytes < sum_bytes || layout.ring_bytes < 1024) return "no room in a ring";
   const int owned = (plan.units + plan.splits - 1) / plan.splits;
-  if (plan.splits > 1 && layout.fold_bytes < owned * plan.parts * plan.tokens * 64) return "fold";
+  const int fold_room = plan.tokens > 16 ? layout.ring(0) - layout.fold() : layout.fold_bytes;
+  if (plan.splits > 1 && fold_room < owned * plan.parts * sum_bytes) return "fold";
+  if (owned > plan.num_warps) return "more units to add up than warps";
   return "";
 }
 
+constexpr int64_t kFewRows[] = {64, 192, 448, 1024, 4096, 6144, 14336, 28672, 128256};
+constexpr int64_t kFewTokens[] = {1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64};
+
 TEST(W4Plan, OfFewTokensIsOneThatTheKernelCanRun) {
   int num_plans = 0;
-  for (const int64_t n : {64, 192, 448, 1024, 4096, 6144, 14336, 28672, 128256}) {
+  for (const int64_t n : kFewRows) {
     for (const int64_t k : {128, 256, 384, 896, 4096, 14336, 28672}) {
-      for (const int64_t m : {1, 2, 8, 9, 16}) {
+      for (const int64_t m : kFewTokens) {
         for (const int group : {0, 32, 64, 128}) {
           for (const bool has_zero_points : {false, true}) {
             for (const int num_sms : {132, 114, 78}) {
@@ -107,6 +129,7 @@ TEST(W4Plan, OfFewTokensIsOneThatTheKernelCanRun) {
               if (plan) {
                 EXPECT_EQ(fault(problem, *plan), "")
                     << "m " << m << " n " << n << " k " << k << " group " << group;
+                EXPECT_EQ(plan->parts, plan_w4(problem).parts) << "n " << n << " k " << k;
               } else {
                 EXPECT_GT(m, 1) << "one token always has a plan";
               }
@@ -116,32 +139,67 @@ TEST(W4Plan, OfFewTokensIsOneThatTheKernelCanRun) {
       }
     }
   }
-  EXPECT_GT(num_plans, 3000);
-  EXPECT_FALSE(plan_w4_few({.m = 17, .n = 4096, .k = 4096}).has_value());
+  EXPECT_GT(num_plans, 6000);
+  EXPECT_FALSE(plan_w4_few({.m = 65, .n = 4096, .k = 4096}).has_value());
+}
+
+// Cuts that the rules do not name today.
+TEST(W4Plan, OfFewTokensCanBeCutInOtherWays) {
+  int num_plans = 0;
+  for (const int64_t n : kFewRows) {
+    for (const int64_t m : kFewTokens) {
+      for (const int parts : {1, 2, 4, 8}) {
+        for (const int splits : {1, 2, 4, 8}) {
+          for (const int wide : {1, 2}) {
+            for (const int units : {0, 1, 3, 14}) {
+              const W4Problem problem{.m = m, .n = n, .k = 4096};
+              const W4FewCut cut{
+                  .wide = wide, .units = units, .splits = splits, .per_sm = 1, .owns_token = true};
+              const auto plan = make_w4_few_plan(problem, parts, cut);
+              num_plans += plan.has_value();
+              if (plan) {
+                EXPECT_EQ(fault(problem, *plan), "")
+                    << "m " << m << " n " << n << " parts " << parts << " splits " << splits;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_plans, 2000);
 }
 
 TEST(W4Plan, CutsKTheSameForEveryM) {
   for (const int64_t n : {256, 4096, 6144, 28672}) {
     const int parts = plan_w4({.m = 1, .n = n, .k = 4096}).parts;
     for (const int64_t m : {8, 17, 64, 100, 4096}) {
-      EXPECT_EQ(plan_w4({.m = m, .n = n, .k = 4096}).parts, parts) << "n " << n << " m " << m;
-      const auto few = plan_w4_few({.m = m, .n = n, .k = 4096});
-      if (few) {
-        EXPECT_EQ(few->parts, parts) << "n " << n << " m " << m;
+      for (const int num_sms : {132, 78}) {
+        const W4Problem problem{.m = m, .n = n, .k = 4096, .num_sms = num_sms};
+        EXPECT_EQ(plan_w4(problem).parts, parts) << "n " << n << " m " << m;
+        const auto few = plan_w4_few(problem);
+        if (few) {
+          EXPECT_EQ(few->parts, parts) << "n " << n << " m " << m;
+        }
       }
     }
   }
 }
 
-// Nearly all SMs load, whatever the layer.
+// Nearly all SMs load, whatever the layer: the blocks of one token, of which an SM holds 2, 2, 3
+// and 1, and those of 16 tokens.
 TEST(W4Plan, CutsTheLayersOfLlama8b) {
-  const auto blocks = [](int64_t n, int64_t k) {
-    return plan_w4_few({.m = 1, .n = n, .k = k})->num_blocks;
+  const auto blocks = [](int64_t m, int64_t n, int64_t k) {
+    return plan_w4_few({.m = m, .n = n, .k = k})->num_blocks;
   };
-  EXPECT_EQ(blocks(4096, 4096), 128);
-  EXPECT_EQ(blocks(4096, 14336), 128);
-  EXPECT_EQ(blocks(6144, 4096), 128);
-  EXPECT_EQ(blocks(28672, 4096), 128);
+  EXPECT_EQ(blocks(1, 4096, 4096), 256);
+  EXPECT_EQ(blocks(1, 4096, 14336), 256);
+  EXPECT_EQ(blocks(1, 6144, 4096), 384);
+  EXPECT_EQ(blocks(1, 28672, 4096), 128);
+  EXPECT_EQ(blocks(16, 4096, 4096), 256);
+  EXPECT_EQ(blocks(16, 4096, 14336), 116);
+  EXPECT_EQ(blocks(16, 6144, 4096), 256);
+  EXPECT_EQ(blocks(16, 28672, 4096), 128);
   EXPECT_EQ(plan_w4({.m = 64, .n = 4096, .k = 14336}).num_blocks, 88);
   EXPECT_EQ(plan_w4({.m = 128, .n = 4096, .k = 4096}).num_blocks, 128);
 }

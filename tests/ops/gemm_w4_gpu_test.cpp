@@ -180,5 +180,80 @@ INSTANTIATE_TEST_SUITE_P(Forms, W4OnGpu,
                                             ::testing::Values(0, 32, 64, 128), ::testing::Bool()),
                          param_name);
 
+// Shapes whose cuts differ: units of 16 and of 32 rows, 2, 4 and fewer parts of k, of which some
+// end in the middle of a slot, blocks with all parts and clusters.
+struct Shape {
+  int64_t n, k;
+};
+class W4CutsOnGpu : public GpuTest, public ::testing::WithParamInterface<Shape> {};
+
+// Codes, activations and scales are small integers and powers of two, so that sums are exact in any
+// order: a product is right if and only if every addend is counted once, with its scale.
+TEST_P(W4CutsOnGpu, AreExactOnSmallIntegersAndTheSameInEveryBatch) {
+  constexpr int64_t kMost = 140, kStep = 37;
+  const auto [n, k] = GetParam();
+  const int64_t groups = k / 128;
+  std::mt19937_64 random(5);
+  const Tensor values(DType::i4, {n, k}), scale(DType::f32, {n, groups});
+  const Tensor a(DType::bf16, {kMost, k});
+  for (int64_t i = 0; i < values.size_bytes(); ++i) {
+    values.view().as<uint8_t>()[i] = static_cast<uint8_t>(random());
+  }
+  for (int64_t i = 0; i < n * groups; ++i) {
+    scale.view().as<float>()[i] = static_cast<float>(1 << random() % 3);
+  }
+  for (int64_t i = 0; i < kMost * k; ++i) {
+    a.view().as<Bf16>()[i] = from_float<Bf16>(static_cast<float>(random() % 9) - 4);
+  }
+  const Device device = cuda_device();
+  const Tensor device_values = values.to(device), device_scale = scale.to(device);
+  const Tensor device_a = a.to(device), all(DType::f32, {kMost, n}, device);
+  const Tensor packed_values(DType::i4, {n, k}, device),
+      packed_scale(DType::f32, {n, groups}, device);
+  const Weight rows{.values = device_values, .scale = device_scale};
+  if (preferred_packing({.a = device_a, .b = rows, .out = all}) != Packing::fragments) {
+    GTEST_SKIP() << "no row of this device takes packed 4-bit weights";
+  }
+  const Weight packed{.values = packed_values,
+                      .scale = packed_scale,
+                      .packing = Packing::fragments,
+                      .is_static = true};
+  pack_weight({.weight = rows, .out = packed});
+  synchronize(device);
+  gemm({.a = device_a, .b = packed, .out = all}, kInvariant);
+  synchronize(device);
+  const Tensor got = all.to(cpu_device());
+  for (int64_t j = 0; j < n; j += kStep) {
+    std::vector<float> weights(static_cast<size_t>(k));
+    for (int64_t i = 0; i < k; ++i) {
+      const int nibble = values.view().as<uint8_t>()[(j * k + i) / 2] >> (i % 2 * 4) & 15;
+      weights[static_cast<size_t>(i)] = static_cast<float>(nibble > 7 ? nibble - 16 : nibble) *
+                                        scale.view().as<float>()[j * groups + i / 128];
+    }
+    for (int64_t row = 0; row < kMost; ++row) {
+      float want = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        want += weights[static_cast<size_t>(i)] * to_float(a.view().as<Bf16>()[row * k + i]);
+      }
+      ASSERT_EQ(got.view().as<float>()[row * n + j], want) << "row " << row << " column " << j;
+    }
+  }
+  for (const int64_t m : {1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65}) {
+    const Tensor out(DType::f32, {m, n}, device);
+    fill_bytes(out.view().data, device, 0xff, static_cast<size_t>(out.size_bytes()));
+    gemm({.a = device_a.view().slice(0, kMost - m, kMost), .b = packed, .out = out}, kInvariant);
+    synchronize(device);
+    const Tensor some = out.to(cpu_device());
+    ASSERT_EQ(std::memcmp(some.view().data, got.view().as<float>() + (kMost - m) * n,
+                          static_cast<size_t>(some.size_bytes())),
+              0)
+        << "m = " << m;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, W4CutsOnGpu,
+                         ::testing::Values(Shape{64, 128}, Shape{192, 640}, Shape{4096, 2176},
+                                           Shape{1088, 5760}, Shape{6144, 1152}, Shape{8256, 896},
+                                           Shape{16448, 640}, Shape{28672, 1152}));
+
 }  // namespace
 }  // namespace tessera::testing

@@ -1,4 +1,4 @@
-// How a product of up to 16 tokens with 4-bit weights is cut for the Hopper kernel of few tokens:
+// How a product of up to 64 tokens with 4-bit weights is cut for the Hopper kernel of few tokens:
 // units of rows for each block, and the layout of shared memory. Tested on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,75 +11,144 @@
 
 namespace tessera::kernels {
 
-inline constexpr int kW4FewMaxTokens = 16;
-inline constexpr int kW4FewMaxWarps = 14;
+inline constexpr int kW4FewMaxTokens = 64;
+// Warps of a block: 16 leave 128 registers for a thread, 12 leave 168.
+constexpr int w4_few_max_warps(int tokens) { return tokens > 32 ? 12 : 16; }
 inline constexpr int kW4FewMaxChunks = 16;
-inline constexpr int kW4UnitRows = 16;
-inline constexpr int kW4UnitBytes = kW4UnitRows * kW4StageK / 2;  // of codes, for one block of k
-// Shared memory up to which a warp's ring has 8 slots; a block with more tokens has 4.
-inline constexpr int64_t kW4LongRings = 160 * 1024;
-// With this much shared memory a block has an SM to itself. Beside a block of the next kernel,
-// which loads its own weights early, products were measured to be slower: 13.2 and 10.1 us for 4096
-// x 14336.
-inline constexpr int kW4OneBlock = 116 * 1024;
+// The longest part of a row of A, in blocks of k, that each warp may load for itself.
+inline constexpr int kW4OwnBlocks = 32;
+// Of an SM, and what the system takes of it for each block.
+inline constexpr int kW4SharedOfSm = 228 * 1024;
+inline constexpr int kW4SharedPerBlock = 1024;
 
-// A warp multiplies 16 rows of the weight by kTokens rows of A. Its ring has kSlots slots of 128
-// elements of k, of which kPair are multiplied at once.
-template <int kTokens_, int kGroup_, int kSlots_>
+// A warp's ring. A slot has so many blocks of 128 elements of k, which are multiplied side by side;
+// one where the sums of a block depend on those of the one before, or registers are short.
+constexpr int w4_few_pair(int tokens, int group, int wide) {
+  return group != kW4StageK || tokens > 16 ? 1 : (tokens == 8 ? 4 : 2) / wide;
+}
+constexpr int w4_few_slots(int tokens, int group, int wide) {
+  return tokens > 16 ? 4 : 8 / (w4_few_pair(tokens, group, wide) * wide);
+}
+
+// A warp multiplies a unit, kWide times 16 rows of the weight, by kTokens rows of A.
+template <int kTokens_, int kGroup_, int kWide_>
 struct W4FewTile {
   static constexpr int kTokens = kTokens_;
   static constexpr int kGroup = kGroup_;
-  static constexpr int kSlots = kSlots_;
-  static constexpr int kPair = kGroup == kW4StageK ? 2 : 1;
-  static_assert(kTokens == 8 || (kTokens == 16 && kGroup != 32));
-  static_assert(kSlots % kPair == 0);
+  static constexpr int kWide = kWide_;
+  static constexpr int kGroups = kGroup == 0 ? 0 : kW4StageK / kGroup;  // of a block of k
+  static constexpr int kPair = w4_few_pair(kTokens, kGroup, kWide);
+  static constexpr int kSlots = w4_few_slots(kTokens, kGroup, kWide);
+  // Codes, scales and zero points, whether there are any or not.
+  static constexpr int kCodeBytes = kPair * kWide * 1024;
+  static constexpr int kScaleBytes = kPair * kWide * kGroups * 64;
+  static constexpr int kSlotBytes = kCodeBytes + kScaleBytes + kScaleBytes / 4;
+  static constexpr bool kFoldsOverTokens = kTokens > 16;  // a cluster's partial sums, where A was
+  static_assert(kWide == 1 || (kWide == 2 && kTokens <= 16));
+  static_assert(kSlots * kSlotBytes >= kWide * kTokens * 64, "a ring holds the sums of its warp");
 };
+constexpr bool has_w4_few_tile(int tokens, int group, int wide) {
+  // More leave no registers for the scales.
+  if (group == 32) return tokens == 8 && wide == 1;
+  if (group == 64 && (tokens == 64 || (tokens == 16 && wide == 2))) return false;
+  return wide == 1 || tokens <= 16;
+}
+constexpr int w4_few_ring_bytes(int tokens, int group, int wide) {
+  const int slot_blocks = w4_few_pair(tokens, group, wide) * wide;
+  const int groups = group == 0 ? 0 : kW4StageK / group;
+  return w4_few_slots(tokens, group, wide) * slot_blocks * (1024 + groups * 80);
+}
+static_assert(w4_few_ring_bytes(8, 64, 2) ==
+              W4FewTile<8, 64, 2>::kSlots * W4FewTile<8, 64, 2>::kSlotBytes);
 
 // Shared memory: barriers, the partial sums of a cluster, A, a ring for each warp. A's rows are 16
 // bytes more apart than they are long, so that ldmatrix finds eight of them in different banks.
 struct W4FewLayout {
   int num_rows;     // of A
-  int row_bytes;    // of the block's part of k
+  int padded_rows;  // with more than 16 rows, as many as whole eights have
+  int row_bytes;    // of the block's part of k, or of a warp's
+  int num_copies;   // of A: 1, or one for each warp
   int chunk_shift;  // a chunk of A has 1 << chunk_shift blocks of k
-  int fold_bytes;
-  int slot_bytes;
-  int num_slots;
+  int fold_bytes;   // beside A
+  int ring_bytes;
   int num_warps;
 
   constexpr int barrier(int chunk) const { return 8 * chunk; }
   constexpr int fold_barrier() const { return 8 * kW4FewMaxChunks; }
   constexpr int fold() const { return 256; }
-  constexpr int tokens() const { return fold() + fold_bytes; }
   constexpr int token_pitch() const { return row_bytes + 16; }
-  constexpr int ring_bytes() const { return num_slots * slot_bytes; }
+  constexpr int tokens(int copy) const {
+    return fold() + fold_bytes + copy * padded_rows * token_pitch();
+  }
   constexpr int ring(int warp) const {
-    return (tokens() + num_rows * token_pitch() + 127) / 128 * 128 + warp * ring_bytes();
+    return (tokens(num_copies) + 127) / 128 * 128 + warp * ring_bytes;
   }
   constexpr int size() const { return ring(num_warps); }
 };
 
+// How the rows and the parts of k are dealt out.
+struct W4FewCut {
+  int wide;    // 16 times this many rows are a unit
+  int units;   // of a block; 0: as many as make all SMs finish soonest
+  int splits;  // blocks of a cluster, which share the parts of k; 1: a block has all parts
+  // Blocks that an SM holds; a block is given so much shared memory that there cannot be more.
+  // Otherwise an SM that is free first takes several blocks of the next kernel, and another none:
+  // 4096 x 14336 was measured to take 13.2 us instead of 10.1.
+  int per_sm;
+  bool releases_late = false;  // the next kernel may start once this one has multiplied, not before
+  bool owns_token = false;     // a single row of A: every warp loads its part for itself
+};
+
+// The one place where cuts are chosen, by the rows of the weight and the tokens. A cut without
+// blocks on an SM: the kernel of more tokens serves. 29 clusters of 4 blocks that have an SM each
+// fit on any H200, 32 were measured to take two waves; where an SM holds two blocks, 64 fit.
+struct W4FewRule {
+  int64_t most_rows;
+  W4FewCut up_to_4, up_to_16, up_to_32, up_to_64;  // tokens
+};
+inline constexpr W4FewRule kW4FewRules[] = {
+    {4096, {1, 1, 1, 2, false, true}, {1, 4, 4, 2}, {1, 4, 4, 2}, {1, 9, 4, 1}},
+    {8192, {1, 1, 1, 3, false, true}, {1, 6, 4, 2}, {1, 6, 4, 2}, {}},
+    {16384, {1, 7, 1, 1}, {1, 14, 2, 1}, {}, {}},
+    {INT64_MAX, {2, 7, 1, 1}, {2, 14, 2, 1}, {}, {}},
+};
+constexpr W4FewCut choose_w4_cut(const W4Problem& problem) {
+  for (const W4FewRule& rule : kW4FewRules) {
+    if (problem.n > rule.most_rows || problem.m > kW4FewMaxTokens) continue;
+    if (problem.m <= 4) return rule.up_to_4;
+    if (problem.m <= 16) return rule.up_to_16;
+    return problem.m <= 32 ? rule.up_to_32 : rule.up_to_64;
+  }
+  return {};
+}
+
 struct W4FewPlan {
-  int tokens;  // 8 or 16
-  int parts;   // of k
-  int splits;  // blocks of a cluster, each with a part of k; 1: a block has all parts
-  int units;   // of 16 rows, of a block
+  int tokens;  // of the tile: 8, 16, 32 or 64
+  int wide;
+  int parts;  // of k
+  int splits;
+  int units;  // of 16 * wide rows, of a block
   int num_unit_blocks;
   int num_blocks;
-  int num_warps;       // of a block
-  bool releases_late;  // the next kernel may start once this one has multiplied, not before
-  int shared_bytes;    // of a block: what the layout needs, or more
+  int num_warps;  // of a block: units times the parts that it has
+  bool releases_late;
+  bool owns_token;   // each warp loads its part of the one row of A for itself
+  int shared_bytes;  // of a block: what the layout needs, or more
   W4FewLayout layout;
 };
 
 // The units of a block: as many as make all SMs finish soonest, and among those the most, so that A
-// is read by the fewest blocks.
-constexpr int choose_w4_units(const W4Problem& problem, int warps_per_unit, int splits) {
+// is read by the fewest blocks. Larger clusters leave SMs of a group of them idle: 32 clusters of 4
+// were measured to take two waves on 132 SMs.
+constexpr int choose_w4_units(const W4Problem& problem, int unit_rows, int warps_per_unit,
+                              int splits, int max_warps) {
   const auto divide_up = [](int64_t value, int64_t by) { return (value + by - 1) / by; };
+  const int num_sms = splits > 2 ? problem.num_sms - problem.num_sms / 12 : problem.num_sms;
   int best = 1;
   int64_t best_cost = 0;
-  for (int units = 1; units * warps_per_unit <= kW4FewMaxWarps; ++units) {
-    const int64_t blocks = divide_up(problem.n / kW4UnitRows, units) * splits * problem.batch;
-    const int64_t cost = divide_up(blocks, problem.num_sms) * units;
+  for (int units = 1; units * warps_per_unit <= max_warps; ++units) {
+    const int64_t blocks = divide_up(problem.n / unit_rows, units) * splits * problem.batch;
+    const int64_t cost = divide_up(blocks, num_sms) * units;
     if (units == 1 || cost <= best_cost) {
       best = units;
       best_cost = cost;
@@ -88,60 +157,85 @@ constexpr int choose_w4_units(const W4Problem& problem, int warps_per_unit, int 
   return best;
 }
 
-// The plan in which a block has all parts of k (splits 1), or one of them; null: the tokens do not
-// fit into shared memory.
+// Null: no tile is compiled for the cut, or as many blocks do not fit into the shared memory.
 constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, int parts,
-                                                    int splits) {
+                                                    const W4FewCut& cut) {
   W4FewPlan plan{};
-  plan.tokens = problem.m <= 8 ? 8 : 16;
+  plan.tokens = problem.m <= 8 ? 8 : problem.m <= 16 ? 16 : problem.m <= 32 ? 32 : 64;
+  plan.wide = cut.wide;
+  if (problem.m > kW4FewMaxTokens || !has_w4_few_tile(plan.tokens, problem.group, plan.wide)) {
+    return std::nullopt;
+  }
   plan.parts = parts;
-  plan.splits = splits;
-  const int warps_per_unit = plan.parts / plan.splits;
-  plan.units = choose_w4_units(problem, warps_per_unit, plan.splits);
+  plan.splits = cut.splits;
+  if (parts % plan.splits != 0) return std::nullopt;
+  const int warps_per_unit = parts / plan.splits, unit_rows = 16 * plan.wide;
+  const int max_warps = w4_few_max_warps(plan.tokens);
+  plan.units = cut.units;
+  if (plan.units == 0) {
+    plan.units = choose_w4_units(problem, unit_rows, warps_per_unit, plan.splits, max_warps);
+  }
   plan.num_warps = plan.units * warps_per_unit;
-  const int64_t units = problem.n / kW4UnitRows;
+  if (plan.num_warps > max_warps) return std::nullopt;
+  const int64_t units = problem.n / unit_rows;
   plan.num_unit_blocks = static_cast<int>((units + plan.units - 1) / plan.units);
   plan.num_blocks = static_cast<int>(plan.num_unit_blocks * plan.splits * problem.batch);
+  plan.releases_late = cut.releases_late;
 
   W4FewLayout& layout = plan.layout;
   const int64_t k_blocks = problem.k / kW4StageK;
-  const int64_t block_k_blocks = (k_blocks + plan.splits - 1) / plan.splits;
+  const int64_t part_blocks = (k_blocks + parts - 1) / parts;
+  plan.owns_token =
+      cut.owns_token && problem.m == 1 && plan.splits == 1 && part_blocks <= kW4OwnBlocks;
+  const int64_t block_k_blocks =
+      plan.owns_token ? part_blocks : (k_blocks + plan.splits - 1) / plan.splits;
   if (block_k_blocks > 4096) return std::nullopt;
   layout.num_rows = static_cast<int>(problem.m);
+  layout.padded_rows = plan.tokens <= 16 ? layout.num_rows : (layout.num_rows + 7) / 8 * 8;
+  layout.num_copies = plan.owns_token ? plan.num_warps : 1;
   layout.row_bytes = static_cast<int>(block_k_blocks * kW4StageK * 2);
-  layout.chunk_shift = 3;
+  // Small chunks, so that with many rows products start long before all of them are here.
+  layout.chunk_shift = problem.m <= 4 ? 3 : 1;
   while (block_k_blocks > int64_t{kW4FewMaxChunks} << layout.chunk_shift) ++layout.chunk_shift;
   if (plan.splits > 1) {
     const int owned = (plan.units + plan.splits - 1) / plan.splits;
-    layout.fold_bytes = owned * plan.parts * (plan.tokens / 8) * 512;
+    layout.fold_bytes = owned * parts * plan.wide * plan.tokens * 64;
+    if (plan.tokens > 16) {
+      const int token_bytes = layout.padded_rows * layout.token_pitch();
+      layout.fold_bytes = std::max(0, (layout.fold_bytes - token_bytes + 15) / 16 * 16);
+    }
   }
-  const int groups = problem.group == 0 ? 0 : kW4StageK / problem.group;
-  layout.slot_bytes = kW4UnitBytes + groups * (64 + (problem.has_zero_points ? 16 : 0));
+  layout.ring_bytes = w4_few_ring_bytes(plan.tokens, problem.group, plan.wide);
   layout.num_warps = plan.num_warps;
-  // Blocks of a single wave have an SM each and release the next kernel late. Several waves of
-  // blocks, and clusters, are faster if they release it early; clusters also with short rings.
-  const bool is_one_wave = plan.splits == 1 && plan.num_blocks <= problem.num_sms;
-  plan.releases_late = is_one_wave;
-  layout.num_slots = plan.splits > 1 ? 4 : 8;
-  if (layout.size() > kW4LongRings) layout.num_slots = 4;
   if (layout.size() > problem.shared_bytes) return std::nullopt;
-  plan.shared_bytes = layout.size();
-  if (is_one_wave) plan.shared_bytes = std::max(plan.shared_bytes, kW4OneBlock);
+  if (cut.per_sm * (layout.size() + kW4SharedPerBlock) > kW4SharedOfSm) return std::nullopt;
+  const int least = kW4SharedOfSm / (cut.per_sm + 1) - kW4SharedPerBlock + 128;
+  plan.shared_bytes = std::max(layout.size(), least);
   return plan;
 }
 
 // For sizes of at least 1; null: the kernel of more tokens serves. The parts of k are those of
-// every other product with this weight. A block that has them all needs all of A; where that does
-// not fit, a cluster shares them, which is worth it up to 8 tokens.
+// every other product with this weight.
 constexpr std::optional<W4FewPlan> plan_w4_few(const W4Problem& problem) {
-  // Sixteen tokens leave no registers for the scales of groups of 32.
-  if (problem.m > (problem.group == 32 ? 8 : kW4FewMaxTokens)) return std::nullopt;
-  const int parts = choose_w4_parts(problem.n, problem.k, problem.num_sms);
-  const std::optional<W4FewPlan> plan = make_w4_few_plan(problem, parts, 1);
-  // Every block reads all of A, so several waves of blocks pay only for a single token.
-  if (plan && problem.m > 1 && plan->num_blocks > problem.num_sms) return std::nullopt;
-  if (plan || parts == 1 || problem.m > 8) return plan;
-  return make_w4_few_plan(problem, parts, parts);
+  const int parts = choose_w4_parts(problem.n, problem.k, problem.group);
+  W4FewCut cut = choose_w4_cut(problem);
+  if (cut.per_sm == 0) return std::nullopt;
+  if (cut.wide > 1 && !has_w4_few_tile(problem.m <= 8 ? 8 : 16, problem.group, cut.wide)) {
+    cut.wide = 1;
+  }
+  // A weight with fewer parts of k than its rows let expect.
+  while (parts % cut.splits != 0) cut.splits /= 2;
+  std::optional<W4FewPlan> plan = make_w4_few_plan(problem, parts, cut);
+  // Fewer units for each block, or clusters, whose blocks each have a share of A.
+  for (const int splits : {cut.splits, parts}) {
+    if (plan) break;
+    plan = make_w4_few_plan(problem, parts, {cut.wide, 0, splits, 1});
+  }
+  // Every block reads A, so many waves of blocks pay only for a single token.
+  if (plan && problem.m > 1 && plan->num_blocks > 2 * cut.per_sm * problem.num_sms) {
+    return std::nullopt;
+  }
+  return plan;
 }
 
 }  // namespace tessera::kernels

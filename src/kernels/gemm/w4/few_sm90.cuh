@@ -1,20 +1,21 @@
-// The product with 4-bit weights on Hopper for up to 16 tokens: one warp for 16 rows of W.
+// The product with 4-bit weights on Hopper for few tokens: one warp for 16 or 32 rows of W.
 // SPDX-License-Identifier: MIT
 //
 //   D^T = epilogue(W[n, k] . A[m, k]^T),   W = (codes - zero point) * scale,   sums in float
 //
-// Work      A warp owns a unit, 16 rows of W, by one part of k; a block has several units, by all
-//           parts of k or, in a cluster, by one of them. Rows are cut so that there is a block for
-//           nearly every SM. mma.sync multiplies, with W as the operand of 16 rows.
+// Work      A warp owns a unit, 16 or 32 rows of W, by one part of k; a block has several units, by
+//           all parts of k or, in a cluster, by its share of them. Rows are cut so that there is
+//           equal work for nearly every SM. mma.sync multiplies, with W as the operand of 16 rows.
 // Pipeline  Each lane copies its own 16 bytes of codes for 64 of k into a ring that belongs to its
 //           warp, by cp.async, and reads them back: warps never wait for one another. A static
 //           weight's ring is filled before the kernel in front has finished. A comes by bulk copies
-//           in chunks of k, each with a barrier, and stays.
+//           in chunks of k, each with a barrier, and stays; the parts of a single row may be loaded
+//           by every warp for itself, which is sooner.
 // Output    As that of w4_sm90.cuh, bit for bit: the same parts of k, added in the same order, and
 //           the same sums of groups.
-// Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds; a ring holds 4 or 8 KB for
-//           each warp. docs/kernels/gemm_quantised.md
-// Needs     As w4_sm90.cuh; at most 16 tokens, whose part of k fits into shared memory.
+// Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds, and 4 more instructions with
+//           up to 8 tokens. docs/kernels/gemm_quantised.md
+// Needs     As w4_sm90.cuh; at most 64 tokens, whose share of k fits into shared memory.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include "kernels/gemm/w4/finish.cuh"
 #include "kernels/gemm/w4/launch.h"
 #include "kernels/launch.h"
+#include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 #include "tile/ptx/address.cuh"
 #include "tile/ptx/cluster.cuh"
@@ -49,30 +51,34 @@ struct W4FewParams {
   int64_t a_row_bytes;
   int64_t a_batch_bytes;
   W4FewLayout layout;
-  int num_k_blocks;          // of 128; at least 1
-  int parts;                 // of k
-  int splits;                // of k over the blocks of a cluster: parts, or 1
-  int units;                 // of a block
-  int num_unit_blocks;       // of a batch
-  bool releases_late;        // the next kernel may start once this one has multiplied
-  bool is_static;            // the weight may be read before the kernel in front has finished
-  int first_k_block[8 + 1];  // of each part; it ends where the next begins
+  int num_k_blocks;     // of 128; at least 1
+  int parts;            // of k
+  int splits;           // blocks of a cluster
+  int block_parts;      // of k, of a block: parts / splits
+  int units;            // of a block
+  int num_unit_blocks;  // of a batch
+  bool releases_late;   // the next kernel may start once this one has multiplied
+  bool owns_token;      // each warp loads its part of the one row of A for itself
+  bool is_static;       // the weight may be read before the kernel in front has finished
+  int first_k_block[kW4MaxParts + 1];  // of each part; it ends where the next begins
   EpilogueParams epilogue;
 };
 static_assert(std::is_trivially_copyable_v<W4FewParams>);
 
 template <class T, class Tile>
 struct W4FewWarp {
+  static constexpr int kWide = Tile::kWide;
   static constexpr int kEights = Tile::kTokens / 8;
-  static constexpr int kRegs = 4 * kEights;
+  static constexpr int kRegs = 4 * kEights;  // of 16 rows
+  static constexpr int kSums = kWide * kRegs;
   static constexpr bool kHasGroups = Tile::kGroup != 0;
-  static constexpr int kGroups = kHasGroups ? kW4StageK / Tile::kGroup : 0;  // of a block of k
-  static constexpr int kSteps = kHasGroups ? Tile::kGroup / 16 : 8;          // under one scale
+  static constexpr int kGroups = Tile::kGroups;                      // of a block of k
+  static constexpr int kSteps = kHasGroups ? Tile::kGroup / 16 : 8;  // under one scale
   static constexpr int kMaxGroups = kHasGroups ? kGroups : 1;
   static constexpr int kPair = Tile::kPair;
   static constexpr float kInverseUnit = 1.0f / W4Convert<T>::kUnit;
-  static constexpr int kScales = kW4UnitBytes;  // offset in a slot
-  static constexpr int kZeros = kScales + kGroups * 64;
+  static constexpr int kScales = Tile::kCodeBytes;  // offsets in a slot
+  static constexpr int kZeros = kScales + Tile::kScaleBytes;
 
   const W4FewParams& p;
   uint32_t shared;
@@ -80,6 +86,8 @@ struct W4FewWarp {
   int count;    // blocks of k; 0: the unit lies beyond n
   int k_block;  // the first
   uint32_t ring;
+  uint32_t tokens;  // its block of k `begin`, in shared memory
+  int begin;
   // Where the lane's next copies come from.
   const char* codes;
   const char* scales;
@@ -88,234 +96,338 @@ struct W4FewWarp {
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
+  // A block of 128 of k, of 64 rows, has 4 KB of codes, and 256 bytes of scales and 64 of zero
+  // points for each group.
   __device__ void start() {
-    const int64_t block = static_cast<int64_t>(unit / 4) * p.num_k_blocks + k_block;
-    codes = p.codes + block * (4 * kW4UnitBytes) + unit % 4 * 512 + lane() * 16;
+    const int piece = unit * kWide % 4;  // of 16 rows
+    const int64_t block = static_cast<int64_t>(unit * kWide / 4) * p.num_k_blocks + k_block;
+    codes = p.codes + block * 4096 + piece * 512 + lane() * 16;
     if constexpr (kHasGroups) {
-      scales = reinterpret_cast<const char*>(p.scale) + block * (kGroups * 256) + lane() / 4 * 256 +
-               unit % 4 * 64 + lane() % 4 * 16;
-      zeros = reinterpret_cast<const char*>(p.zero) + block * (kGroups * 64) + lane() * 64 +
-              unit % 4 * 16;
+      scales = reinterpret_cast<const char*>(p.scale) + block * (kGroups * 256) +
+               lane() / (4 * kWide) * 256 + piece * 64 + lane() % (4 * kWide) * 16;
+      zeros = reinterpret_cast<const char*>(p.zero) + block * (kGroups * 64) + lane() / kWide * 64 +
+              piece * 16 + lane() % kWide * 16;
     }
     num_left = count;
   }
 
-  // Requests the next kPair blocks of k into their slots, as one group of copies.
-  __device__ __forceinline__ void request(uint32_t slot) {
+  __device__ __forceinline__ void request_blocks(uint32_t slot, int num_blocks) {
     TESSERA_UNROLL
     for (int i = 0; i < kPair; ++i) {
-      if (num_left > i) {
-        const uint32_t to = slot + i * p.layout.slot_bytes;
-        tile::ptx::cp_async<16>(to + lane() * 16, codes + i * 4 * kW4UnitBytes);
-        tile::ptx::cp_async<16>(to + 512 + lane() * 16, codes + i * 4 * kW4UnitBytes + 2048);
-        if constexpr (kHasGroups) {
-          if (lane() < 4 * kGroups) {
-            tile::ptx::cp_async<16>(to + kScales + lane() * 16, scales + i * kGroups * 256);
-          }
-          if (p.zero != nullptr && lane() < kGroups) {
-            tile::ptx::cp_async<16>(to + kZeros + lane() * 16, zeros + i * kGroups * 64);
-          }
+      if (i < num_blocks) {
+        TESSERA_UNROLL
+        for (int piece = 0; piece < 2 * kWide; ++piece) {  // [64 of k][16 rows]
+          tile::ptx::cp_async<16>(slot + (i * 2 * kWide + piece) * 512 + lane() * 16,
+                                  codes + i * 4096 + piece / kWide * 2048 + piece % kWide * 512);
         }
       }
     }
+    if constexpr (kHasGroups) {
+      static_assert(kPair * kGroups * kWide * 4 <= 32, "a lane copies one piece of the scales");
+      if (lane() < num_blocks * (kGroups * kWide * 4)) {
+        tile::ptx::cp_async<16>(slot + kScales + lane() * 16, scales);
+      }
+      if (p.zero != nullptr && lane() < num_blocks * (kGroups * kWide)) {
+        tile::ptx::cp_async<16>(slot + kZeros + lane() * 16, zeros);
+      }
+    }
+  }
+
+  // Requests the next kPair blocks of k into a slot, as one group of copies.
+  __device__ __forceinline__ void request(uint32_t slot) {
+    if (num_left >= kPair) {
+      request_blocks(slot, kPair);
+    } else if (num_left > 0) {
+      request_blocks(slot, num_left);
+    }
     tile::ptx::cp_async_commit_group();
     num_left -= kPair;
-    codes += kPair * 4 * kW4UnitBytes;
+    codes += kPair * 4096;
     if constexpr (kHasGroups) {
       scales += kPair * kGroups * 256;
-      if (p.zero != nullptr) zeros += kPair * kGroups * 64;
+      zeros += kPair * kGroups * 64;
     }
   }
 
   __device__ void fill() {
-    for (int slot = 0; slot < Tile::kSlots; slot += kPair) {
-      request(ring + slot * p.layout.slot_bytes);
-    }
+    TESSERA_UNROLL
+    for (int slot = 0; slot < Tile::kSlots; ++slot) request(ring + slot * Tile::kSlotBytes);
   }
 
-  // Scales and zero points of the lane's two rows, for all groups of a block of k. A scale carries
-  // the factor that convert_word leaves out.
-  __device__ __forceinline__ void load_scales(uint32_t slot, float (&scale)[kMaxGroups][2]) const {
-    TESSERA_UNROLL
-    for (int i = 0; i < 2 * kGroups; ++i) {
-      const uint32_t at = slot + kScales + i / 2 * 64 + lane() / 4 * 4 + i % 2 * 32;
-      scale[i / 2][i % 2] = __uint_as_float(tile::ptx::load_shared(at)) * kInverseUnit;
-    }
-  }
-  __device__ __forceinline__ void load_zeros(uint32_t slot, uint32_t (&zero)[kMaxGroups][2]) const {
-    TESSERA_UNROLL
-    for (int i = 0; i < 2 * kGroups; ++i) {
-      const int row = lane() / 4;
-      const uint32_t word =
-          tile::ptx::load_shared(slot + kZeros + i / 2 * 16 + i % 2 * 8 + (row & ~3));
-      zero[i / 2][i % 2] = negated_zero<T>(static_cast<int>(word >> (8 * (row & 3)) & 0xff));
-    }
-  }
-
-  // Eight tokens by 32 elements of k, as two operands of mma.
-  __device__ __forceinline__ void load_tokens(const uint32_t (&tokens)[kEights], int block,
-                                              int pair, uint32_t (&b)[kEights][4]) const {
-    TESSERA_UNROLL
-    for (int eight = 0; eight < kEights; ++eight) {
-      tile::ptx::ldmatrix(b[eight], tokens[eight] + block * 256 + pair * 64);
-    }
-  }
-
-  __device__ __forceinline__ static void add_part(float (&sums)[kRegs], const float (&part)[kRegs],
-                                                  const float (&scale)[2]) {
-    TESSERA_UNROLL
-    for (int i = 0; i < kRegs; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
-  }
-
-  // The next kNow blocks of k, side by side: each is a chain of products.
+  // What a warp reads of a slot for kNow blocks of k: one chain of products for each of them and
+  // each 16 rows.
   template <int kNow>
-  __device__ __forceinline__ void multiply_blocks(float (&sums)[kRegs], uint32_t slot,
-                                                  const uint32_t (&tokens)[kEights],
-                                                  const uint32_t (&row_zero)[2]) {
-    static_assert(kNow == 1 || kGroups == 1);
-    tile::ptx::cp_async_wait_group<Tile::kSlots / kPair - 1>();
-    __syncwarp();
-    uint32_t words[kNow][2][4];
-    uint32_t zero[kNow][kMaxGroups][2];
-    float scale[kNow][kMaxGroups][2];
+  struct Operands {
+    uint32_t words[kNow * kWide][2][4];        // codes, [64 of k][16 of k]
+    float scale[kNow * kWide][kMaxGroups][2];  // of the lane's two rows
+    uint32_t zero[kNow * kWide][kMaxGroups][2];
+  };
+
+  // From block `first` of a slot. A scale carries the factor that convert_word leaves out.
+  template <int kNow>
+  __device__ __forceinline__ void load(Operands<kNow>& operands, uint32_t slot, int first,
+                                       const uint32_t (&row_zero)[kWide][2]) const {
+    const uint32_t from = slot + first * (kWide * 1024) + lane() * 16;
+    const int row = lane() / 4;
+    const uint32_t scale_from = slot + kScales + first * (kGroups * kWide * 64) + row * 4;
     TESSERA_UNROLL
-    for (int i = 0; i < kNow; ++i) {
-      const uint32_t from = slot + i * p.layout.slot_bytes;
+    for (int chain = 0; chain < kNow * kWide; ++chain) {
+      const int i = chain / kWide, wide = chain % kWide;
       TESSERA_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const float4 loaded = tile::ptx::load_shared_v4(from + half * 512 + lane() * 16);
-        words[i][half][0] = __float_as_uint(loaded.x);
-        words[i][half][1] = __float_as_uint(loaded.y);
-        words[i][half][2] = __float_as_uint(loaded.z);
-        words[i][half][3] = __float_as_uint(loaded.w);
+        const float4 loaded =
+            tile::ptx::load_shared_v4(from + ((i * 2 + half) * kWide + wide) * 512);
+        operands.words[chain][half][0] = __float_as_uint(loaded.x);
+        operands.words[chain][half][1] = __float_as_uint(loaded.y);
+        operands.words[chain][half][2] = __float_as_uint(loaded.z);
+        operands.words[chain][half][3] = __float_as_uint(loaded.w);
       }
-      load_scales(from, scale[i]);
       TESSERA_UNROLL
       for (int group = 0; group < kMaxGroups; ++group) {
-        zero[i][group][0] = row_zero[0];
-        zero[i][group][1] = row_zero[1];
+        TESSERA_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          operands.zero[chain][group][j] = row_zero[wide][j];
+          operands.scale[chain][group][j] = 1;
+          if constexpr (kHasGroups) {
+            const uint32_t at = scale_from + ((i * kGroups + group) * kWide + wide) * 64 + j * 32;
+            operands.scale[chain][group][j] =
+                __uint_as_float(tile::ptx::load_shared(at)) * kInverseUnit;
+          }
+        }
       }
     }
     if (kHasGroups && p.zero != nullptr) {
+      const uint32_t zero_from = slot + kZeros + first * (kGroups * kWide * 16) + (row & ~3);
       TESSERA_UNROLL
-      for (int i = 0; i < kNow; ++i) load_zeros(slot + i * p.layout.slot_bytes, zero[i]);
+      for (int chain = 0; chain < kNow * kWide; ++chain) {
+        TESSERA_UNROLL
+        for (int j = 0; j < 2 * kMaxGroups; ++j) {
+          const int at = (chain / kWide * kGroups + j / 2) * kWide + chain % kWide;
+          const uint32_t word = tile::ptx::load_shared(zero_from + at * 16 + j % 2 * 8);
+          operands.zero[chain][j / 2][j % 2] =
+              negated_zero<T>(static_cast<int>(word >> (8 * (row & 3)) & 0xff));
+        }
+      }
     }
-    __syncwarp();  // all lanes have read the scales
-    request(slot);
+  }
 
-    float part[kNow][kRegs];
-    uint32_t b[kNow][2][kEights][4];  // of two pairs of steps
+  // Two pairs of steps of tokens are in registers where there is room, otherwise one.
+  template <int kNow>
+  static constexpr int kBuffers = kNow* kEights <= 4 ? 2 : 1;
+
+  // kNow blocks of k, side by side.
+  template <int kNow>
+  __device__ __forceinline__ void multiply_blocks(float (&sums)[kSums],
+                                                  const Operands<kNow>& operands,
+                                                  const uint32_t (&rows)[kEights],
+                                                  const int (&eights)[kEights]) const {
+    static_assert(kNow == 1 || kGroups == 1);
+    constexpr int kChains = kNow * kWide;
+    float part[kChains][kRegs];
+    uint32_t b[kNow][kBuffers<kNow>][kEights][4];
+    // Eight tokens by 32 elements of k are two operands of mma.
+    const auto load_tokens = [&](int i, int eight, int pair) {
+      tile::ptx::ldmatrix(b[i][pair % kBuffers<kNow>][eight],
+                          rows[eight] + eights[eight] + i * 256 + pair * 64);
+    };
     TESSERA_UNROLL
-    for (int i = 0; i < kNow; ++i) load_tokens(tokens, i, 0, b[i][0]);
+    for (int i = 0; i < kNow; ++i) {
+      TESSERA_UNROLL
+      for (int eight = 0; eight < kEights; ++eight) load_tokens(i, eight, 0);
+    }
     TESSERA_UNROLL
     for (int step = 0; step < 8; ++step) {
+      const int group = kHasGroups ? step / kSteps : 0;
       TESSERA_UNROLL
-      for (int i = 0; i < kNow; ++i) {
-        if (step % 2 == 0 && step < 6) {
-          load_tokens(tokens, i, step / 2 + 1, b[i][(step / 2 + 1) % 2]);
-        }
-        const int group = kHasGroups ? step / kSteps : 0;
-        if (kHasGroups && step % kSteps == 0) {
+      for (int chain = 0; chain < kChains; ++chain) {
+        const int i = chain / kWide, wide = chain % kWide;
+        if (kBuffers<kNow> == 2 && step % 2 == 0 && step < 6 && wide == 0) {
           TESSERA_UNROLL
-          for (int j = 0; j < kRegs; ++j) part[i][j] = 0;
+          for (int eight = 0; eight < kEights; ++eight) load_tokens(i, eight, step / 2 + 1);
         }
         uint32_t a[4];
-        convert_word<T>(words[i][step / 4][step % 4], zero[i][group], a);
-        float(&target)[kRegs] = kHasGroups ? part[i] : sums;
+        convert_word<T>(operands.words[chain][step / 4][step % 4], operands.zero[chain][group], a);
         TESSERA_UNROLL
         for (int eight = 0; eight < kEights; ++eight) {
           float d[4];
           TESSERA_UNROLL
-          for (int j = 0; j < 4; ++j) d[j] = target[4 * eight + j];
-          const uint32_t(&pair)[4] = b[i][step / 2 % 2][eight];
+          for (int j = 0; j < 4; ++j) {
+            const int at = 4 * eight + j;
+            d[j] =
+                !kHasGroups ? sums[wide * kRegs + at] : (step % kSteps == 0 ? 0 : part[chain][at]);
+          }
+          const uint32_t(&pair)[4] = b[i][step / 2 % kBuffers<kNow>][eight];
           const uint32_t operand[2] = {pair[step % 2 * 2], pair[step % 2 * 2 + 1]};
           tile::ptx::mma<T>(d, a, operand);
           TESSERA_UNROLL
-          for (int j = 0; j < 4; ++j) target[4 * eight + j] = d[j];
+          for (int j = 0; j < 4; ++j) {
+            const int at = 4 * eight + j;
+            (kHasGroups ? part[chain][at] : sums[wide * kRegs + at]) = d[j];
+          }
+          if (kBuffers<kNow> == 1 && step % 2 == 1 && step < 7 && wide == kWide - 1) {
+            load_tokens(i, eight, step / 2 + 1);
+          }
         }
         if (kHasGroups && kNow == 1 && step % kSteps == kSteps - 1) {
-          add_part(sums, part[i], scale[i][group]);
+          add_part(sums, wide, part[chain], operands.scale[chain][group]);
         }
       }
     }
-    if constexpr (kNow > 1) {
+    if constexpr (kNow > 1) {  // one group to a block: in the order of k
       TESSERA_UNROLL
-      for (int i = 0; i < kNow; ++i) add_part(sums, part[i], scale[i][0]);
+      for (int chain = 0; chain < kChains; ++chain) {
+        add_part(sums, chain % kWide, part[chain], operands.scale[chain][0]);
+      }
     }
   }
 
-  // The sums of the warp's part of k; `begin` is the block's first block of k.
-  __device__ void multiply(float (&sums)[kRegs], int begin) {
-    const int first_row = unit * 16 + lane() / 4;
-    uint32_t zero[2];
-    float scale[2] = {1, 1};
+  __device__ __forceinline__ static void add_part(float (&sums)[kSums], int wide,
+                                                  const float (&part)[kRegs],
+                                                  const float (&scale)[2]) {
     TESSERA_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bool is_given = !kHasGroups && p.zero != nullptr;
-      zero[i] = negated_zero<T>(is_given ? p.zero[first_row + 8 * i] : kFragmentZero);
-      if constexpr (!kHasGroups) scale[i] = p.scale[first_row + 8 * i] * kInverseUnit;
+    for (int i = 0; i < kRegs; ++i) {
+      float& sum = sums[wide * kRegs + i];
+      sum = fmaf(part[i], scale[i / 2 % 2], sum);
     }
-    // Rows beyond m repeat the last one: their results are not stored.
+  }
+
+  // The sums of the warp's part of k.
+  __device__ void multiply(float (&sums)[kSums]) {
+    const int first_row = unit * (16 * kWide) + lane() / 4;
+    uint32_t zero[kWide][2];
+    float scale[kWide][2];
+    TESSERA_UNROLL
+    for (int i = 0; i < 2 * kWide; ++i) {
+      const bool is_given = !kHasGroups && p.zero != nullptr;
+      zero[i / 2][i % 2] = negated_zero<T>(is_given ? p.zero[first_row + 8 * i] : kFragmentZero);
+      if constexpr (!kHasGroups) scale[i / 2][i % 2] = p.scale[first_row + 8 * i] * kInverseUnit;
+    }
+    // Rows beyond m repeat others, or hold what happens to be there: their results are not stored.
     const int first = k_block - begin;
-    uint32_t tokens[kEights];
+    const int last_row = p.layout.padded_rows - 1, pitch = p.layout.token_pitch();
+    uint32_t rows[kEights];
     TESSERA_UNROLL
     for (int eight = 0; eight < kEights; ++eight) {
-      const int row = min(8 * eight + lane() % 8, p.layout.num_rows - 1);
-      tokens[eight] =
-          shared + p.layout.tokens() + row * p.layout.token_pitch() + first * 256 + lane() / 8 * 16;
+      const int row = kEights <= 2 ? min(8 * eight + lane() % 8, last_row) : lane() % 8;
+      rows[eight] = tokens + row * pitch + first * 256 + lane() / 8 * 16;
+    }
+    // With more tokens one address serves, beside the eights' offsets, which all lanes share.
+    int eights[kEights] = {};
+    if constexpr (kEights > 2) {
+      TESSERA_UNROLL
+      for (int eight = 0; eight < kEights; ++eight) {
+        eights[eight] = min(eight, last_row / 8) * 8 * pitch;
+      }
     }
     int chunk = first >> p.layout.chunk_shift;  // the next to wait for
-    int num_ready = 0;                          // blocks whose tokens are here
+    int num_ready = p.owns_token ? count : 0;   // blocks whose tokens are here
     const auto wait_for_tokens = [&](int end) {
       while (num_ready < end) {
         tile::ptx::mbarrier_wait(shared + p.layout.barrier(chunk), 0);
         num_ready = (++chunk << p.layout.chunk_shift) - first;
       }
     };
+    const auto advance = [&](int num_blocks) {
+      TESSERA_UNROLL
+      for (int eight = 0; eight < kEights; ++eight) rows[eight] += num_blocks * 256;
+    };
     uint32_t slot = ring;
-    const uint32_t ring_end = ring + Tile::kSlots * p.layout.slot_bytes;
+    const uint32_t ring_end = ring + Tile::kSlots * Tile::kSlotBytes;
     int block = 0;
     for (; block + kPair <= count; block += kPair) {
       wait_for_tokens(block + kPair);
-      multiply_blocks<kPair>(sums, slot, tokens, zero);
-      TESSERA_UNROLL
-      for (int eight = 0; eight < kEights; ++eight) tokens[eight] += kPair * 256;
-      slot += kPair * p.layout.slot_bytes;
+      tile::ptx::cp_async_wait_group<Tile::kSlots - 1>();
+      __syncwarp();  // the copies of all lanes are here
+      Operands<kPair> operands;
+      load(operands, slot, 0, zero);
+      __syncwarp();  // all lanes have read the scales
+      request(slot);
+      multiply_blocks<kPair>(sums, operands, rows, eights);
+      advance(kPair);
+      slot += Tile::kSlotBytes;
       if (slot == ring_end) slot = ring;
     }
-    if (block < count) {
-      wait_for_tokens(count);
-      multiply_blocks<1>(sums, slot, tokens, zero);
+    if constexpr (kPair > 1) {  // what is left, in one slot
+      if (block < count) {
+        wait_for_tokens(count);
+        tile::ptx::cp_async_wait_group<Tile::kSlots - 1>();
+        __syncwarp();
+        for (int i = 0; i < count - block; ++i) {
+          Operands<1> operands;
+          load(operands, slot, i, zero);
+          multiply_blocks<1>(sums, operands, rows, eights);
+          advance(1);
+        }
+      }
     }
     if constexpr (!kHasGroups) {
       TESSERA_UNROLL
-      for (int i = 0; i < kRegs; ++i) sums[i] *= scale[i / 2 % 2];
+      for (int i = 0; i < kSums; ++i) sums[i] *= scale[i / kRegs][i / 2 % 2];
+    }
+  }
+
+  // The warp's own part of the one row of A. Its latency counts: 4 KB are under way at once.
+  __device__ void load_own_token(int batch) const {
+    const char* from = p.a + batch * p.a_batch_bytes + static_cast<int64_t>(k_block) * 256;
+    const int end = count * 256;
+    for (int first = lane() * 16; first < end; first += 8 * 512) {
+      uint4 pieces[8];
+      TESSERA_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        if (first + i * 512 < end) {
+          pieces[i] = *reinterpret_cast<const uint4*>(from + first + i * 512);
+        }
+      }
+      TESSERA_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        if (first + i * 512 < end) tile::ptx::store_shared(tokens + first + i * 512, pieces[i]);
+      }
+    }
+    __syncwarp();
+  }
+
+  // Finishes and stores the sums, 16 rows by 16 tokens at a time. Loops with one copy of the
+  // epilogue: the sums move down.
+  __device__ void store(float (&sums)[kSums], int of_unit, int batch) const {
+    constexpr int kValues = kRegs < 8 ? kRegs : 8;
+    const int end_row = min(p.epilogue.n, (of_unit + 1) * (16 * kWide));
+    for (int row = of_unit * (16 * kWide); row < end_row; row += 16) {
+      for (int token = 0; token < Tile::kTokens; token += 16) {
+        if (token < p.epilogue.m) {
+          float values[kValues];
+          TESSERA_UNROLL
+          for (int i = 0; i < kValues; ++i) values[i] = sums[i];
+          store_w4_block<T>(values, ring, p.epilogue, token, row, batch);
+        }
+        TESSERA_UNROLL
+        for (int i = 0; i + kValues < kSums; ++i) sums[i] = sums[i + kValues];
+      }
     }
   }
 };
 
-// Partial sums of a unit lie [part][8 tokens][lane] in pieces of 16 bytes.
-template <int kRegs>
-__device__ void add_pieces(float (&sums)[kRegs], uint32_t first, int parts, int part_bytes) {
+// Partial sums of a unit lie [part][4 sums][lane] in pieces of 16 bytes.
+template <int kSums>
+__device__ void add_pieces(float (&sums)[kSums], uint32_t first, int parts, int part_bytes) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   TESSERA_UNROLL
-  for (int i = 0; i < kRegs; ++i) sums[i] = 0;
+  for (int i = 0; i < kSums; ++i) sums[i] = 0;
   for (int part = 0; part < parts; ++part) {
     TESSERA_UNROLL
-    for (int eight = 0; eight < kRegs / 4; ++eight) {
+    for (int four = 0; four < kSums / 4; ++four) {
       const float4 piece =
-          tile::ptx::load_shared_v4(first + part * part_bytes + eight * 512 + lane * 16);
-      sums[4 * eight] += piece.x;
-      sums[4 * eight + 1] += piece.y;
-      sums[4 * eight + 2] += piece.z;
-      sums[4 * eight + 3] += piece.w;
+          tile::ptx::load_shared_v4(first + part * part_bytes + four * 512 + lane * 16);
+      sums[4 * four] += piece.x;
+      sums[4 * four + 1] += piece.y;
+      sums[4 * four + 2] += piece.z;
+      sums[4 * four + 3] += piece.w;
     }
   }
 }
-template <int kRegs>
-__device__ uint4 piece_of(const float (&sums)[kRegs], int eight) {
-  return make_uint4(__float_as_uint(sums[4 * eight]), __float_as_uint(sums[4 * eight + 1]),
-                    __float_as_uint(sums[4 * eight + 2]), __float_as_uint(sums[4 * eight + 3]));
+template <int kSums>
+__device__ uint4 piece_of(const float (&sums)[kSums], int four) {
+  return make_uint4(__float_as_uint(sums[4 * four]), __float_as_uint(sums[4 * four + 1]),
+                    __float_as_uint(sums[4 * four + 2]), __float_as_uint(sums[4 * four + 3]));
 }
 
 // The tokens' part of k, in chunks: one warp.
@@ -335,17 +447,18 @@ __device__ inline void load_few_tokens(const W4FewParams& p, uint32_t shared, in
   for (int item = lane; item < num_chunks * layout.num_rows; item += 32) {
     const int chunk = item / layout.num_rows, row = item % layout.num_rows;
     const int offset = chunk * chunk_bytes;
-    tile::ptx::bulk_load(shared + layout.tokens() + row * layout.token_pitch() + offset,
+    tile::ptx::bulk_load(shared + layout.tokens(0) + row * layout.token_pitch() + offset,
                          a + row * p.a_row_bytes + offset, min(chunk_bytes, row_bytes - offset),
                          shared + layout.barrier(chunk));
   }
 }
 
 template <class T, class Tile>
-__global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
+__global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
     gemm_w4_few_sm90_kernel(const __grid_constant__ W4FewParams p) {
   extern __shared__ __align__(1024) char dynamic[];
   using Warp = W4FewWarp<T, Tile>;
+  constexpr int kPieceBytes = Warp::kSums * 128;
   const uint32_t shared = tile::ptx::shared_address(dynamic);
   const W4FewLayout& layout = p.layout;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
@@ -354,20 +467,21 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
   const int index = static_cast<int>(p.splits > 1 ? tile::ptx::cluster_index() : blockIdx.x);
   const int batch = index < p.num_unit_blocks ? 0 : index / p.num_unit_blocks;
   const int first_unit = (index - batch * p.num_unit_blocks) * p.units;
-  const int num_units = min(p.units, p.epilogue.n / 16 - first_unit);
-  int part = rank;
-  if (p.splits == 1) {  // no division in front of the first load
-    TESSERA_UNROLL
-    for (int i = 1; i < 8; ++i) part += warp >= i * p.units;
-  }
-  const int local = p.splits > 1 ? warp : warp - part * p.units;
+  const int num_units = min(p.units, p.epilogue.n / (16 * Tile::kWide) - first_unit);
+  int block_part = 0;  // no division in front of the first load
+  TESSERA_UNROLL
+  for (int i = 1; i < kW4MaxParts; ++i) block_part += warp >= i * p.units;
+  const int local = warp - block_part * p.units;
+  const int first_part = rank * p.block_parts, part = first_part + block_part;
   const int k_block = p.first_k_block[part];
   Warp work{.p = p,
             .shared = shared,
             .unit = first_unit + local,
             .count = local < num_units ? p.first_k_block[part + 1] - k_block : 0,
             .k_block = k_block,
-            .ring = shared + layout.ring(warp)};
+            .ring = shared + layout.ring(warp),
+            .tokens = shared + layout.tokens(p.owns_token ? warp : 0),
+            .begin = p.owns_token ? k_block : p.first_k_block[first_part]};
   work.start();
   if (!p.is_static) tile::wait_for_previous(Sm90{});
   work.fill();
@@ -382,8 +496,7 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
     tile::ptx::fence_mbarrier_init();
     if (lane == kW4FewMaxChunks && p.splits > 1) {
       const int mine = (num_units - rank + p.splits - 1) / p.splits;  // at least 0
-      tile::ptx::mbarrier_arrive_expect_tx(fold_barrier,
-                                           mine * p.parts * (Tile::kTokens / 8) * 512);
+      tile::ptx::mbarrier_arrive_expect_tx(fold_barrier, mine * p.parts * kPieceBytes);
     }
     __syncwarp();
   }
@@ -392,50 +505,47 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
   __syncthreads();
   if (!p.releases_late) tile::release_next(Sm90{});
   tile::wait_for_previous(Sm90{});
-  const int begin = p.splits > 1 ? k_block : 0;
-  if (warp == 0) {
-    const int end = p.splits > 1 ? p.first_k_block[rank + 1] : p.num_k_blocks;
-    load_few_tokens(p, shared, begin, end, batch);
+  if (Tile::kTokens == 8 && p.owns_token) {
+    work.load_own_token(batch);
+  } else if (warp == 0) {
+    load_few_tokens(p, shared, work.begin, p.first_k_block[first_part + p.block_parts], batch);
   }
 
-  float sums[Warp::kRegs] = {};
-  if (local < num_units) work.multiply(sums, begin);
+  float sums[Warp::kSums] = {};
+  if (local < num_units) work.multiply(sums);
   if (p.releases_late) tile::release_next(Sm90{});
-  if (p.parts == 1) {
-    if (local < num_units) {
-      store_w4_block<T>(sums, work.ring, p.epilogue, 0, work.unit * 16, batch);
+  int stored = local;  // the unit of the block that this warp stores
+  if (p.splits > 1) {
+    tile::ptx::cluster_wait();  // the barriers of all blocks are ready
+    if constexpr (Tile::kFoldsOverTokens) {
+      tile::ptx::cluster_arrive();
+      tile::ptx::cluster_wait();  // no block reads A any more
     }
-    return;
-  }
-  constexpr int kPieceBytes = Warp::kEights * 512;
-  if (p.splits == 1) {  // each warp leaves its sums in its ring
+    if (local < num_units) {
+      const int owner = local % p.splits, place = local / p.splits;
+      const uint32_t target = tile::ptx::mapa(
+          shared + layout.fold() + (place * p.parts + part) * kPieceBytes + lane * 16, owner);
+      const uint32_t barrier = tile::ptx::mapa(fold_barrier, owner);
+      TESSERA_UNROLL
+      for (int four = 0; four < Warp::kSums / 4; ++four) {
+        tile::ptx::store_async_cluster(target + four * 512, piece_of(sums, four), barrier);
+      }
+    }
+    stored = rank + warp * p.splits;
+    if (stored >= num_units) return;
+    tile::ptx::mbarrier_wait_cluster(fold_barrier, 0);
+    add_pieces(sums, shared + layout.fold() + warp * p.parts * kPieceBytes, p.parts, kPieceBytes);
+  } else if (p.parts > 1) {  // each warp leaves its sums in its ring
     __syncwarp();
     TESSERA_UNROLL
-    for (int eight = 0; eight < Warp::kEights; ++eight) {
-      tile::ptx::store_shared(work.ring + eight * 512 + lane * 16, piece_of(sums, eight));
+    for (int four = 0; four < Warp::kSums / 4; ++four) {
+      tile::ptx::store_shared(work.ring + four * 512 + lane * 16, piece_of(sums, four));
     }
     __syncthreads();
-    if (part > 0 || local >= num_units) return;
-    add_pieces(sums, work.ring, p.parts, p.units * layout.ring_bytes());
-    store_w4_block<T>(sums, work.ring + kPieceBytes, p.epilogue, 0, work.unit * 16, batch);
-    return;
+    if (part > 0) return;
+    add_pieces(sums, work.ring, p.parts, p.units * layout.ring_bytes);
   }
-  tile::ptx::cluster_wait();  // the barriers of all blocks are ready
-  if (local < num_units) {
-    const int owner = local % p.splits, place = local / p.splits;
-    const uint32_t target = tile::ptx::mapa(
-        shared + layout.fold() + (place * p.parts + rank) * kPieceBytes + lane * 16, owner);
-    const uint32_t barrier = tile::ptx::mapa(fold_barrier, owner);
-    TESSERA_UNROLL
-    for (int eight = 0; eight < Warp::kEights; ++eight) {
-      tile::ptx::store_async_cluster(target + eight * 512, piece_of(sums, eight), barrier);
-    }
-  }
-  const int mine = rank + warp * p.splits;  // the unit that this warp adds up
-  if (mine >= num_units) return;
-  tile::ptx::mbarrier_wait_cluster(fold_barrier, 0);
-  add_pieces(sums, shared + layout.fold() + warp * p.parts * kPieceBytes, p.parts, kPieceBytes);
-  store_w4_block<T>(sums, work.ring, p.epilogue, 0, (first_unit + mine) * 16, batch);
+  if (stored < num_units) work.store(sums, first_unit + stored, batch);
 }
 
 template <class T, class Tile>
@@ -451,10 +561,12 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
   p.num_k_blocks = static_cast<int>(args.a.size(-1) / kW4StageK);
   p.parts = plan.parts;
   p.splits = plan.splits;
+  p.block_parts = plan.parts / plan.splits;
   p.units = plan.units;
   p.num_unit_blocks = plan.num_unit_blocks;
   p.is_static = args.b.is_static;
   p.releases_late = plan.releases_late;
+  p.owns_token = plan.owns_token;
   for (int part = 0; part <= plan.parts; ++part) {
     p.first_k_block[part] = w4_first_k_block(p.num_k_blocks, plan.parts, part);
   }
@@ -469,15 +581,15 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
 
 template <class T, int kGroup>
 void launch_w4_few(const GemmArgs& args, const W4FewPlan& plan, const Context& ctx) {
-  const bool is_long = plan.layout.num_slots == 8;
-  const auto launch_tokens = [&]<int kTokens>() {
-    return is_long ? launch_w4_few_tile<T, W4FewTile<kTokens, kGroup, 8>>(args, plan, ctx)
-                   : launch_w4_few_tile<T, W4FewTile<kTokens, kGroup, 4>>(args, plan, ctx);
-  };
-  if constexpr (kGroup != 32) {
-    if (plan.tokens == 16) return launch_tokens.template operator()<16>();
-  }
-  launch_tokens.template operator()<8>();
+  const bool is_found = with_constant<8, 16, 32, 64>(plan.tokens, [&](auto tokens) {
+    const bool is_wide = with_constant<1, 2>(plan.wide, [&](auto wide) {
+      if constexpr (has_w4_few_tile(tokens(), kGroup, wide())) {
+        launch_w4_few_tile<T, W4FewTile<tokens(), kGroup, wide()>>(args, plan, ctx);
+      }
+    });
+    expects(is_wide, "gemm: the plan names a unit that is not compiled");
+  });
+  expects(is_found, "gemm: the plan names a tile that is not compiled");
 }
 
 }  // namespace tessera::kernels

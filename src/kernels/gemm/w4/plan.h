@@ -30,13 +30,10 @@ struct W4Tile {
   static_assert(kTokens % 16 == 0 && kTokens <= 128 && (kTokens <= 64 || kStrips == 2));
 };
 inline constexpr int kW4Tokens[] = {32, 64, 128};
-inline constexpr int kW4Rows = 256;  // by which parts of k are chosen
 
 inline constexpr int kW4StageK = 128;
 inline constexpr int kW4MaxStages = 24;
-// Blocks of a cluster. Measured on an H200: clusters of 5 and 8 take 1.2 to 1.6 times as long as
-// clusters of 4.
-inline constexpr int kW4MaxSplits = 4;
+inline constexpr int kW4MaxParts = 8;  // of k, and blocks of a cluster
 // Stages of codes loaded before the kernel in front has finished; more was measured to be slower.
 inline constexpr int kW4EarlyStages = 2;
 inline constexpr int kW4StripBytes = 64 * kW4StageK / 2;
@@ -79,13 +76,23 @@ struct W4Plan {
   W4Layout layout;
 };
 
-// Parts of k, by the sizes of the weight alone: the same for every m, so that a row of A gives the
-// same bits in any batch. As many as keep all SMs loading, each at least 256 elements long.
-constexpr int choose_w4_parts(int64_t n, int64_t k, int num_sms) {
-  const int64_t tiles = (n + kW4Rows - 1) / kW4Rows;
-  const int64_t most = std::min<int64_t>(kW4MaxSplits, k / (2 * kW4StageK));
-  return static_cast<int>(
-      std::clamp<int64_t>(num_sms / std::max<int64_t>(1, tiles), 1, std::max<int64_t>(1, most)));
+// Parts of k: a function of the weight's n, k and group alone, so that a row of A gives the same
+// bits in any batch, by every kernel and on every device. Each part is summed from zero, and the
+// sums are added one after another. Few rows have more parts, so that all SMs load; a part is at
+// least 256 elements long. For at most most_rows rows:
+struct W4PartsRule {
+  int64_t most_rows;
+  int parts;
+};
+inline constexpr W4PartsRule kW4PartsRules[] = {{4096, 4}, {8192, 4}, {INT64_MAX, 2}};
+constexpr int choose_w4_parts(int64_t n, int64_t k, int /*group*/) {
+  int64_t parts = 1;
+  for (const W4PartsRule& rule : kW4PartsRules) {
+    parts = rule.parts;
+    if (n <= rule.most_rows) break;
+  }
+  while (parts > 1 && k < parts * 2 * kW4StageK) parts /= 2;
+  return static_cast<int>(parts);
 }
 
 // The first block of 128 of a part; num_k_blocks for the one behind the last.
@@ -104,7 +111,7 @@ constexpr int choose_w4_tokens(int64_t m) {
 // than both: m = 64 of 4096 x 14336 takes 22.4, 29.7 and 35.3 us.
 constexpr int choose_w4_strips(int64_t n, int tokens) {
   if (tokens > 64) return 2;
-  return n <= 16 * kW4Rows ? 3 : 4;
+  return n <= 4096 ? 3 : 4;
 }
 
 // Bytes of a strip's scales, and of its zero points, in one stage.
@@ -122,10 +129,9 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   plan.num_m_tiles = static_cast<int>(divide_up(problem.m, plan.tokens));
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, 64 * strips));
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
-  // A block that has 128 tokens may also add up the parts of k one after another, which needs no
-  // exchange: measured to be faster once a part each makes more than one and a half waves.
-  const bool is_whole =
-      plan.tokens > 64 && 2 * int64_t{plan.num_tiles} * parts > 3 * problem.num_sms;
+  // A block may also add up the parts of k one after another, which needs no exchange: measured to
+  // be faster once a part each makes more than one and a half waves.
+  const bool is_whole = 2 * int64_t{plan.num_tiles} * parts > 3 * problem.num_sms;
   plan.splits = is_whole ? 1 : parts;
   // A cluster that splits k computes one tile; the others are persistent.
   plan.num_blocks =
@@ -150,7 +156,7 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   return plan;
 }
 constexpr W4Plan plan_w4(const W4Problem& problem) {
-  return make_w4_plan(problem, choose_w4_parts(problem.n, problem.k, problem.num_sms));
+  return make_w4_plan(problem, choose_w4_parts(problem.n, problem.k, problem.group));
 }
 
 // [begin, end) of blocks of k, or of units.

@@ -5,17 +5,18 @@
 //
 // Work      A block owns 192 or 256 rows of W, a strip of 64 for each of its consumer warpgroups,
 //           by up to 64 rows of A; or 128 rows by up to 128. W is the operand whose rows fill the
-//           instruction, so tokens are padded to 32, 64 or 128 only. Where n has few blocks, a
-//           cluster cuts k into parts, one for each block; with many tiles of 128 tokens a block
-//           has them all. Up to 16 tokens few_sm90.cuh serves.
+//           instruction, so tokens are padded to 32, 64 or 128 only. k is cut into parts: where n
+//           has few blocks, a cluster has one for each block; with many tiles a block has them all,
+//           one after another. Few tokens are served by few_sm90.cuh.
 // Pipeline  One warp copies codes, scales and zero points into a ring by TMA, the first stages
 //           before the kernel in front has finished if the weight is static. Another warp copies A
 //           by TMA. Consumers load 16 bytes, make four fragments of them and multiply by wgmma,
 //           while the next fragments are converted.
 // Output    Codes become exact integers (times a power of two), the sum over one group is taken by
 //           the tensor cores from zero, and its scale is applied to it in float: one fused
-//           multiply-add per group. Parts of k are added in their order. Tile, group and parts
-//           depend on n, k and the device alone, so a row of A has the same bits for every m.
+//           multiply-add per group. Each part of k is summed from zero, and the sums are added in
+//           their order. The parts depend on n, k and the group alone, so a row of A has the same
+//           bits for every m.
 // Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds. The bytes of W are read once:
 //           4.25 bits a weight with groups of 128. docs/kernels/gemm_quantised.md
 // Needs     Packing::fragments, n a multiple of 64, k a multiple of 128; rows of A that start at
@@ -63,7 +64,7 @@ struct W4Params {
   W4Layout layout;
   int num_k_blocks;  // of 128; at least 1
   int parts;         // of k
-  int splits;        // of k over the blocks of a cluster: parts, or 1
+  int splits;        // of k over the blocks of a cluster: parts, or 1 block with all of them
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;
@@ -71,8 +72,8 @@ struct W4Params {
   // So that no block divides: the first block of 128 of each part of k; and, by rank in the
   // cluster, the first of the units of 16 rows that a block adds up. Each ends where the next
   // begins.
-  int first_k_block[kW4MaxSplits + 1];
-  int first_unit[kW4MaxSplits + 1];
+  int first_k_block[kW4MaxParts + 1];
+  int first_unit[kW4MaxParts + 1];
   EpilogueParams epilogue;
 };
 static_assert(std::is_trivially_copyable_v<W4Params>);
@@ -391,21 +392,13 @@ struct W4Consumer {
         for (int i = 0; i < kRegs; ++i) sums[i] *= scale[i / 2 % 2];
       }
     };
-    clear();
-    if constexpr (Tile::kTokens > 64) {
-      // One part; or all of them one after another, with their sum in shared memory.
-      const int first = w4_rank(p), end = p.splits > 1 ? first + 1 : p.parts;
-      for (int part = first; part < end; ++part) {
-        multiply_range(sums, state, p.first_k_block[part + 1] - p.first_k_block[part], zero);
-        apply_row_scale();
-        if (p.parts == p.splits) return;
-        add_to_total(sums, part);
-        if (part + 1 < end) clear();
-      }
-    } else {
-      const W4Range range = w4_k_range(p);
-      multiply_range(sums, state, range.end - range.begin, zero);
+    // One part; or all of them one after another, with their sum in shared memory.
+    const int first = w4_rank(p), end = p.splits > 1 ? first + 1 : p.parts;
+    for (int part = first; part < end; ++part) {
+      clear();
+      multiply_range(sums, state, p.first_k_block[part + 1] - p.first_k_block[part], zero);
       apply_row_scale();
+      if (p.parts != p.splits) add_to_total(sums, part);
     }
   }
 
