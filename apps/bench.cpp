@@ -47,7 +47,8 @@ void add_bench(CLI::App& app, int& exit_status) {
   FlagSet what(verb, "What is timed");
   what.value("--row", options.row, "NAME", "Only this row, as --list names it");
   what.value("--peer", options.peer, "ROW", "Time this row too, in turns; shows the ratio");
-  what.value("--shapes", options.workload, "NAME", "Only this named workload, such as norm");
+  what.list("--shapes", options.workloads, "NAME",
+            "Only this named workload, such as norm; may be repeated");
   what.value("--dtype", options.dtype, "TYPE", "Rows that take or give this type; or all");
   what.toggle("--every-row", options.every_row, "Also rows that dispatch would pass over");
   what.toggle("--small", options.is_small, "Only problems of at most 16 MiB");

@@ -159,6 +159,12 @@ void print_lines(const quant::ModelQuantReport& report, Device device, double se
   if (report.num_resumed > 0) {
     text += concat(", ", report.num_resumed, " layers were there already");
   }
+  std::string_view comma = "\n";
+  for (const quant::QuantizeTime& time : report.times) {
+    if (time.seconds < 0.05) continue;
+    text += concat(comma, time.part, " ", fixed(time.seconds, 1), " s");
+    comma = ", ";
+  }
   text += concat("\npeak allocated on ", to_string(device), " ",
                  show_bytes(allocated_bytes(device).peak), ", peak of the process on the host ",
                  show_bytes(peak_host_bytes()));
@@ -173,6 +179,8 @@ Json report_json(const quant::ModelQuantReport& report, const QuantizeOptions& g
                       {"weight_error", rounded(one.weight_error)},
                       {"output_error", rounded(one.output_error)}});
   }
+  Json times = Json::object();
+  for (const quant::QuantizeTime& time : report.times) times[time.part] = rounded(time.seconds);
   return {{"model", folder.string()},
           {"method", given.method},
           {"weights", given.weights},
@@ -186,6 +194,7 @@ Json report_json(const quant::ModelQuantReport& report, const QuantizeOptions& g
           {"bytes_before", report.bytes_before},
           {"bytes_after", report.bytes_after},
           {"seconds", rounded(seconds)},
+          {"seconds_by_part", times},
           {"device", to_string(device)},
           {"peak_device_bytes", allocated_bytes(device).peak},
           {"peak_resident_bytes", peak_host_bytes()},

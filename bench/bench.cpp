@@ -85,11 +85,18 @@ class Bench {
     known("family", options_.family, [&](const auto& r) { return r.family == options_.family; });
     known("row", options_.row, [&](const auto& r) { return r.name == options_.row; });
     known("row", options_.peer, [&](const auto& r) { return r.name == options_.peer; });
-    known("workload", options_.workload, [&](const auto& r) {
-      const ProblemMaker* maker = find_maker(r.op);
-      return maker != nullptr && std::ranges::find(maker->workloads, options_.workload,
-                                                   &Workload::name) != maker->workloads.end();
-    });
+    for (const std::string& workload : options_.workloads) {
+      known("workload", workload, [&](const auto& r) {
+        const ProblemMaker* maker = find_maker(r.op);
+        return maker != nullptr && std::ranges::find(maker->workloads, workload, &Workload::name) !=
+                                       maker->workloads.end();
+      });
+    }
+  }
+
+  bool is_named(std::string_view workload) const {
+    return options_.workloads.empty() ||
+           std::ranges::find(options_.workloads, workload) != options_.workloads.end();
   }
 
   bool runs_here(const ops::RowInfo& row) const {
@@ -154,7 +161,7 @@ class Bench {
       return;
     }
     for (const Workload& workload : maker->workloads) {
-      if (!options_.workload.empty() && workload.name != options_.workload) continue;
+      if (!is_named(workload.name)) continue;
       for (const Shape& shape : workload.shapes) {
         if (!maker->fits(row.key, shape)) continue;
         try {

@@ -15,14 +15,14 @@
 namespace tessera::bench {
 
 struct BenchOptions {
-  std::string family;          // "elementwise"; empty: all
-  std::string row;             // only this row; empty: the preferred row of each key
-  std::string peer;            // timed in turns with each row that shares shapes with it
-  std::string workload;        // only this workload; empty: all
-  std::string dtype = "bf16";  // rows that take or give it; "all"
-  bool every_row = false;      // also rows that dispatch would pass over
-  bool is_small = false;       // only problems of 16 MiB or less
-  bool use_cpu = false;        // time the CPU where there is a GPU
+  std::string family;                  // "elementwise"; empty: all
+  std::string row;                     // only this row; empty: the preferred row of each key
+  std::string peer;                    // timed in turns with each row that shares shapes with it
+  std::vector<std::string> workloads;  // only these; empty: all
+  std::string dtype = "bf16";          // rows that take or give it; "all"
+  bool every_row = false;              // also rows that dispatch would pass over
+  bool is_small = false;               // only problems of 16 MiB or less
+  bool use_cpu = false;                // time the CPU where there is a GPU
   bool has_energy = true;
   std::string json_path;
   std::string baseline_path;

@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 BUNDLED = Path(__file__).resolve().parent.parent / "models" / "tessera-13m"
@@ -58,7 +59,7 @@ def write_file(path, shapes, drawn):
             if len(shape) == 1:
                 file.write(struct.pack("<H", 0x3f80) * (left // 2))
                 continue
-            numbers = drawn[shape[1]]
+            numbers = memoryview(drawn[shape[1]])
             begin = 2 * (place * 7919 % DRAWN)
             while left > 0:
                 part = numbers[begin:begin + left]
@@ -81,8 +82,9 @@ def main():
             ("lm_head.weight", (VOCAB, HIDDEN))]
     files.append(("model-rest.safetensors", rest))
     places, total = {}, 0
-    for name, shapes in files:
-        more, size = write_file(folder / name, shapes, drawn)
+    with ThreadPoolExecutor() as pool:  # writing leaves the interpreter's lock
+        written = pool.map(lambda file: write_file(folder / file[0], file[1], drawn), files)
+    for more, size in written:
         places.update(more)
         total += size
     index = {"metadata": {"total_size": total}, "weight_map": places}

@@ -2,21 +2,23 @@
 """Measures what each quantised form costs in quality, and writes one JSON file.
 
 Usage: tools/measure_quality.py TESSERA_BINARY OUT.json --text FILE [--data FOLDER] [--device cuda]
-           [--jobs N] [--limit WINDOWS] [--questions N] [--only PART] [--folder FOLDER]
+           [--jobs N] [--limit WINDOWS] [--questions N] [--only PART] [--folder FOLDER] [--float]
        tools/measure_quality.py --render OUT.json     writes the tables of docs/quantising.md
 
 Quantises the bundled model by every method with `tessera quantize` on the CPU, then measures each
 result with `tessera perplexity` over FILE, with the KV cache in 16 bits, int8 and int4; weight-only
-forms also with their weights dequantised to bf16, which must agree. Forms that round inputs are
-measured by `quantize --evaluate` too: in float on the CPU, inputs rounded to codes. With --data, a
-folder with hellaswag_val_full.txt.bz2, arc_challenge.jsonl and mmlu.tar.xz, six forms answer the
-first --questions questions of each. It needs the binary, the folder models/ and Python's standard
-library. `loss` is perplexity above that of the original with the same cache, `of_rtn` the share of
-round to nearest's loss for the same codes. --jobs processes run at once; --folder keeps the
-quantised models; --only PART measures forms whose name contains PART.
+forms also with their weights dequantised to bf16, which must agree. With --float, forms that round
+inputs are measured by `quantize --evaluate` too: in float on the CPU, inputs rounded to codes. With
+--data, a folder with hellaswag_val_full.txt.bz2, arc_challenge.jsonl and mmlu.tar.xz, six forms
+answer the first --questions questions of each. It needs the binary, the folder models/ and Python's
+standard library. `loss` is perplexity above that of the original with the same cache, `of_rtn` the
+share of round to nearest's loss for the same codes. --jobs processes run at once; --folder keeps
+the quantised models and every answer, so that the same command goes on where it was stopped; --only
+PART measures forms whose name contains PART.
 """
 import argparse
 import bz2
+import hashlib
 import json
 import os
 import subprocess
@@ -24,7 +26,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -59,28 +61,50 @@ TASK_CASES = (ORIGINAL, "int8", "fp8", "int4 g128 rtn", "int4 g128 gptq", "int4 
 class Runner:
     """Runs the binary, some processes at a time, and shows how far it is."""
 
-    def __init__(self, options):
+    def __init__(self, options, folder):
         self.options = options
+        self.answers = folder / "answers"
+        self.answers.mkdir(parents=True, exist_ok=True)
         self.threads = max(1, (os.cpu_count() or 1) // options.jobs)
         self.start = time.monotonic()
         self.done = 0
 
     def json(self, *arguments):
+        """What the binary answers; an answer that is kept is not asked for again."""
         command = [self.options.binary, *map(str, arguments), "--threads", str(self.threads),
                    "--json"]
+        asked = " ".join(command[1:-3])
+        kept = self.answers / f"{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
+        if kept.exists():
+            return json.loads(kept.read_text())
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
-            sys.exit(f"{' '.join(command)}: {answer.stderr}")
+            raise RuntimeError(f"{' '.join(command)}: {answer.stderr}")
         self.done += 1
         print(f"{time.monotonic() - self.start:6.0f} s, {self.done} done: "
-              f"{' '.join(command[1:6])}", file=sys.stderr, flush=True)
+              f"{' '.join(command[1:])}", file=sys.stderr, flush=True)
+        part = kept.with_suffix(".part")
+        part.write_text(answer.stdout)
+        part.rename(kept)
         return json.loads(answer.stdout)
 
     def all(self, calls):
-        """The answers of some calls (function, arguments...), in order."""
+        """Answers by name of calls {name: (after, function, arguments...)}, the first ones first.
+        `after` is the name of a call that must be done before, or None."""
+        left, waiting, answers = dict(calls), {}, {}
         with ThreadPoolExecutor(self.options.jobs) as pool:
-            waiting = [pool.submit(*call) for call in calls]
-            return [one.result() for one in waiting]
+            while left or waiting:
+                ready = [name for name, call in left.items()
+                         if call[0] is None or call[0] in answers]
+                for name in ready:
+                    waiting[pool.submit(*left.pop(name)[1:])] = name
+                for one in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    name = waiting.pop(one)
+                    if one.exception() is not None:
+                        pool.shutdown(cancel_futures=True)
+                        sys.exit(str(one.exception()))
+                    answers[name] = one.result()
+        return answers
 
 
 def quantize(run, flags, folder):
@@ -129,29 +153,28 @@ def has_inputs(flags):
 
 
 def measure(options, folder):
-    run = Runner(options)
+    run = Runner(options, folder)
     cases = [case for case in CASES if options.only in case[0]]
-    folders = {name: folder / f"model{i}" for i, (name, _, _) in enumerate(cases)}
-    made = run.all([(quantize, run, flags, folders[name]) for name, flags, _ in cases])
-    folders[ORIGINAL] = MODEL
+    data = task_data(options.data, folder / "tasks") if options.data else {}
+    folders = {name: folder / f"model{i}" for i, (name, _, _) in enumerate(CASES)}
     calls = {}
-    for name, flags in [(ORIGINAL, ""), *((name, flags) for name, flags, _ in cases)]:
-        for kv in KV:
-            calls[name, kv] = (perplexity, run, folders[name], kv, "stored")
-        if has_inputs(flags):
-            calls[name, "float"] = (evaluate, run, flags, folders[name])
-        elif flags:
-            calls[name, "dense"] = (perplexity, run, folders[name], "plain", "plain")
-    if options.data:
-        data = task_data(options.data, folder / "tasks")
-        for name in TASK_CASES:
-            if name not in folders:
-                continue
-            for one in TASKS:
-                calls[name, one] = (task, run, folders[name], one, data[one])
     # The slowest first, so that none is left over at the end.
-    order = sorted(calls, key=lambda call: call[1] != "float")
-    answers = dict(zip(order, run.all([calls[call] for call in order])))
+    for name, flags, _ in sorted(cases, key=lambda case: "rtn" in case[1]):
+        calls[name, "made"] = (None, quantize, run, flags, folders[name])
+    folders[ORIGINAL] = MODEL
+    for name, flags in [(ORIGINAL, ""), *((name, flags) for name, flags, _ in cases)]:
+        after = (name, "made") if flags else None
+        for kv in KV:
+            calls[name, kv] = (after, perplexity, run, folders[name], kv, "stored")
+        if has_inputs(flags) and options.float:
+            calls[name, "float"] = (after, evaluate, run, flags, folders[name])
+        elif flags and not has_inputs(flags):
+            calls[name, "dense"] = (after, perplexity, run, folders[name], "plain", "plain")
+        if options.data and name in TASK_CASES:
+            for one in TASKS:
+                calls[name, one] = (after, task, run, folders[name], one, data[one])
+    answers = run.all(calls)
+    made = [answers[name, "made"] for name, _, _ in cases]
     return result_of(options, cases, made, answers, run)
 
 
@@ -164,7 +187,7 @@ def result_of(options, cases, made, answers, run):
                "seconds": about["seconds"], "ppl": {kv: round(ppl[kv], 4) for kv in KV}}
         if (name, "float") in answers:
             row["ppl_in_float"] = round(answers[name, "float"], 4)
-        else:
+        if (name, "dense") in answers:
             row["ppl_dequantised"] = round(answers[name, "dense"]["ppl"], 4)
         losses[name] = row.get("ppl_in_float", ppl["plain"]) - before["plain"]
         row["loss"] = round(losses[name], 4)
@@ -185,19 +208,23 @@ def result_of(options, cases, made, answers, run):
 
 def quality_table(result):
     ppl = result["ppl"]
+    has_floats = any("ppl_in_float" in row for row in result["rows"])
     lines = [f"{result['tokens']:,} tokens of `{result['text']}`, {result['dtype']}, "
              f"{result['device']}, commit `{result['commit']}`. Columns: 16-bit, int8 and int4 KV "
-             "cache; the weights dequantised to bf16 and run; for 8-bit inputs, in float on the "
-             "CPU.", "",
-             "| weights | flags | MB | perplexity | KV int8 | KV int4 | dequantised or in float | "
+             "cache; the weights dequantised to bf16 and run" +
+             ("; for 8-bit inputs, in float on the CPU" if has_floats else "") +
+             "; what is lost beside the original.", "",
+             "| weights | flags | MB | perplexity | KV int8 | KV int4 | "
+             f"{'dequantised or in float' if has_floats else 'dequantised'} | "
              "loss | of round to nearest's |", "|---|---|---|---|---|---|---|---|---|",
              f"| original | | | {ppl['plain']:.4f} | {ppl['int8']:.4f} | {ppl['int4']:.4f} | | | |"]
     for row in result["rows"]:
         share = f"{100 * row['of_rtn']:.0f} %" if "of_rtn" in row else ""
         other = row.get("ppl_in_float", row.get("ppl_dequantised"))
+        other = "" if other is None else f"{other:.4f}"
         ppl = row["ppl"]
         lines.append(f"| {row['name']} | `{row['flags']}` | {row['bytes'] / 1e6:.1f} | "
-                     f"{ppl['plain']:.4f} | {ppl['int8']:.4f} | {ppl['int4']:.4f} | {other:.4f} | "
+                     f"{ppl['plain']:.4f} | {ppl['int8']:.4f} | {ppl['int4']:.4f} | {other} | "
                      f"{row['loss']:+.4f} | {share} |")
     return lines
 
@@ -244,6 +271,7 @@ def main():
     parser.add_argument("--questions", type=int, default=1000)
     parser.add_argument("--only", default="")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--float", action="store_true")
     options = parser.parse_args()
     options.binary = str(Path(options.binary).resolve())
     with tempfile.TemporaryDirectory() as scratch:

@@ -170,7 +170,8 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
                                 "special",     "group",
                                 "zero_points", "a_scale",
                                 "b_scale",     "sums_in_float",
-                                "in_rows",     "rows_per_scale"});
+                                "in_rows",     "rows_per_scale",
+                                "norm"});
   const Options o = options_of(b);
   const int64_t special = b.get("special");
   const auto add = [&](std::string_view name, Role role, DType dtype, int64_t cols, int64_t gap,
@@ -180,7 +181,8 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     return operand;
   };
   const DType values = value_type_of(key);
-  Operand& a = add("a", Role::input, key.in, o.k, o.gap);
+  const bool has_norm = b.get("norm") != 0;
+  Operand& a = add("a", has_norm ? Role::scratch : Role::input, key.in, o.k, o.gap);
   if (!has_token_codes(key)) fill_values(a, o, b.random(), 2);
   if (special != 0 && a.host.size_bytes() != 0) {
     const int64_t place = o.m / 2 * (o.k + o.gap) + o.k / 2;
@@ -216,6 +218,11 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
                      o.gap_out, bound_of(key, o, shape));
   if (is_in_place) fill_values(out, o, residual_values, kMostSmall);
   const auto call = [=](std::span<const TensorView> views, const Context& ctx) {
+    if (has_norm) {
+      Context any = ctx;
+      any.row = {};  // the name is that of a product's
+      rms_norm(norm_of(fill, views), any);
+    }
     gemm(args_of(key, shape, o, views), ctx);
   };
   const double flops = 2.0 * static_cast<double>(o.batch * o.m * o.n) * static_cast<double>(o.k);
@@ -236,6 +243,9 @@ bool gemm_fits(RowKey key, const Shape& shape) {
     const bool has_blocks = value_of(shape, "a_scale") == 2 || value_of(shape, "b_scale") >= 2 ||
                             value_of(shape, "sums_in_float") != 0;
     if (key.in == DType::u8 && has_blocks) return false;
+    if (value_of(shape, "norm") != 0 && (key.out != DType::bf16 || key.in == DType::u8)) {
+      return false;
+    }
     const bool is_large = value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24;
     return !is_large || (key.out == DType::bf16 && key.in != DType::u8);
   }

@@ -55,6 +55,17 @@ void fill_scales(Operand& scales, bool is_normal, float unit, Random random) {
   });
 }
 
+// Row by row; after a million elements they repeat, so that large problems fill quickly.
+template <class Code>
+void fill_codes(Operand& operand, const Code& code) {
+  if (operand.host.size_bytes() == 0) return;
+  const int64_t num_rows = operand.shape[0], num_cols = operand.shape[1];
+  const RepeatingValues values(operand.host.view().dtype, num_rows * num_cols, code);
+  parallel_for(num_rows, num_cols, [&](int64_t row) {
+    values.copy(row * num_cols, num_cols, operand.host, operand.offset + row * operand.strides[0]);
+  });
+}
+
 Shape shape_of(int64_t m, int64_t n, int64_t k, int64_t a_scale, int64_t b_scale,
                std::initializer_list<std::pair<std::string, int64_t>> options = {}) {
   Shape shape{{"m", m}, {"n", n}, {"k", k}, {"a_scale", a_scale}, {"b_scale", b_scale}};
@@ -68,23 +79,20 @@ void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand&
   const Shape options{{"a_scale", b.get("a_scale", 1)}, {"b_scale", b.get("b_scale", 1)}};
   const Random a_codes = b.random(), b_codes = b.random();
   const Random a_scales = b.random(), b_scales = b.random();
-  const int64_t stride = a.strides[0];
-  if (a.host.size_bytes() != 0) {
-    parallel_for(m, k, [&](int64_t row) {
-      for (int64_t i = 0; i < k; ++i) {
-        const int64_t at = (row * k + i) % 1000003;  // repeats: large problems fill quickly
-        float code = static_cast<float>(a_codes.integer(at, -2, 2));
-        if (b.is_normal()) code = code_of(key.in, a_codes.normal(at));
-        if (!b.is_normal() && key.in == DType::u8) code += kZeroPoint;
-        store(a.host.view(), a.offset + row * stride + i, code);
-      }
+  const bool has_norm = b.get("norm") != 0;
+  if (!has_norm) {
+    fill_codes(a, [&](int64_t i) {
+      if (b.is_normal()) return code_of(key.in, a_codes.normal(i));
+      const auto code = static_cast<float>(a_codes.integer(i, -2, 2));
+      return key.in == DType::u8 ? code + kZeroPoint : code;
     });
   }
   const float root = std::sqrt(static_cast<float>(std::max<int64_t>(1, k)));
   const Sharing a_sharing = sharing_of(options, "a_scale");
-  Operand& a_scale = b.dense("a_scale", Role::input, DType::f32, a_scale_shape(a_sharing, m, k));
+  Operand& a_scale = b.dense("a_scale", has_norm ? Role::scratch : Role::input, DType::f32,
+                             a_scale_shape(a_sharing, m, k));
   a_scale.is_per_row = a_sharing != Sharing::all;
-  fill_scales(a_scale, b.is_normal(), 1.0f / kCodesPerDeviation, a_scales);
+  if (!has_norm) fill_scales(a_scale, b.is_normal(), 1.0f / kCodesPerDeviation, a_scales);
   if (key.in == DType::u8) {
     Operand& zero_point = b.dense("a_zero_point", Role::input, DType::i32, {m});
     zero_point.is_per_row = true;
@@ -94,26 +102,42 @@ void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand&
   }
   Operand& codes = b.dense("b", Role::input, key.weight, {n, k});
   const int64_t spread = std::max<int64_t>(1, k / 700);
-  std::vector<float> sums(static_cast<size_t>(n));
-  if (codes.host.size_bytes() != 0) {
-    parallel_for(n, k, [&](int64_t row) {
-      for (int64_t i = 0; i < k; ++i) {
-        const int64_t at = (row * k + i) % 1000003;
-        const int64_t drawn = b_codes.integer(at, -spread, spread);
-        float code = static_cast<float>(drawn >= -1 && drawn <= 1 ? drawn : 0);
-        if (b.is_normal()) code = code_of(key.weight, b_codes.normal(at));
-        store(codes.host.view(), row * k + i, code);
-        sums[static_cast<size_t>(row)] += code;
-      }
-    });
-  }
+  const auto b_code = [&](int64_t i) {
+    if (b.is_normal()) return code_of(key.weight, b_codes.normal(i));
+    const int64_t drawn = b_codes.integer(i, -spread, spread);
+    return static_cast<float>(drawn >= -1 && drawn <= 1 ? drawn : 0);
+  };
+  fill_codes(codes, b_code);
   fill_scales(b.dense("b_scale", Role::input, DType::f32,
                       b_scale_shape(sharing_of(options, "b_scale"), n, k)),
               b.is_normal(), 1.0f / (kCodesPerDeviation * root), b_scales);
   if (key.in == DType::u8) {
-    fill_rows(b.dense("b_row_sums", Role::input, DType::f32, {n}),
-              [&](int64_t r, int64_t) { return sums[static_cast<size_t>(r)]; });
+    const auto* values = codes.host.view().as<int8_t>();
+    fill_rows(b.dense("b_row_sums", Role::input, DType::f32, {n}), [&](int64_t r, int64_t) {
+      float sum = 0.0f;
+      for (int64_t i = 0; i < k; ++i) sum += static_cast<float>(values[r * k + i]);
+      return sum;
+    });
   }
+  if (!has_norm) return;
+  const Random x_values = b.random(), weights = b.random();
+  Operand& x = b.dense("x", Role::input, value_type_of(key), {m, k});
+  x.is_per_row = true;
+  const auto x_value = [&](int64_t i) {
+    return b.is_normal() ? x_values.normal(i) : x_values.sign(i);
+  };
+  fill_codes(x, x_value);
+  fill_vector(b.dense("norm_weight", Role::input, value_type_of(key), {k}),
+              [&](int64_t i) { return b.is_normal() ? 1.0f + 0.25f * weights.normal(i) : 1.0f; });
+}
+
+RmsNormArgs norm_of(Fill fill, std::span<const TensorView> views) {
+  // Integers: rows of 1 and -1, whose norm is exact without eps.
+  return {.x = views[4],
+          .weight = views[5],
+          .out = views[0],
+          .token_scale = views[1],
+          .eps = fill == Fill::normal ? 1e-5f : 0.0f};
 }
 
 void take_codes(RowKey key, const Shape& shape, std::span<const TensorView> views, size_t& next,
@@ -127,12 +151,18 @@ void take_codes(RowKey key, const Shape& shape, std::span<const TensorView> view
     weight.group = kGroup;
   }
   if (key.in == DType::u8) weight.row_sums = views[next++];
+  if (value_of(shape, "norm") != 0) next += 2;
   args.b = weight;
   args.sums_in_float = value_of(shape, "sums_in_float") != 0;
 }
 
 double codes_error(RowKey key, const Shape& shape, double largest) {
   const auto k = static_cast<double>(value_of(shape, "k"));
+  if (value_of(shape, "norm") != 0) {
+    // One code of a in 256 may be the next one, at most 1/4 away: sqrt(k / 256) / 4 over sqrt(k),
+    // and four deviations of it.
+    return codes_error(key, with_value(shape, "norm", 0), largest) + 0x1p-4;
+  }
   if (key.in != DType::e4m3) return (k / kGroup + 1) * 0x1p-22 * largest;
   const bool promotes = value_of(shape, "a_scale", 1) == 2 || value_of(shape, "b_scale", 1) >= 2 ||
                         value_of(shape, "sums_in_float") != 0;
@@ -181,20 +211,27 @@ std::vector<Workload> codes_workloads() {
   };
   Workload linear{"linear/llama8b_8bit", {}}, blocks{"linear/llama8b_8bit_blocks", {}};
   Workload few{"linear/llama8b_8bit_few", {}}, squares{"gemm/square_8bit", {}};
+  Workload chain{"linear/llama8b_8bit_chain", {}};
   Workload types{"gemm/8bit_types", {shape_of(16, 2048, 2048, 1, 1, {{"static_b", 1}})}};
   for (const auto& [n, k] : {Layer{6144, 4096}, Layer{4096, 4096}, Layer{28672, 4096},
                              Layer{14336, 4096}, Layer{4096, 14336}, Layer{128256, 4096}}) {
     for (const int64_t m : {1, 16, 32, 64, 128, 256, 1024, 4096}) {
-      if (n == 128256 && m > 256) continue;
+      if (n == 128256 && m == 1024) continue;
       linear.shapes.push_back(shape_of(m, n, k, 1, 1, {{"static_b", 1}}));
       if (n == 128256) continue;
       blocks.shapes.push_back(shape_of(m, n, k, 2, 2, {{"static_b", 1}}));
       if (m == 1 || m == 16 || m == 256 || m == 4096) few.shapes.push_back(linear.shapes.back());
     }
   }
+  // The products that a norm precedes, alone and with the norm that writes their codes.
+  for (const int64_t n : {6144, 28672}) {
+    for (const int64_t norm : {0, 1}) {
+      chain.shapes.push_back(shape_of(4096, n, 4096, 1, 1, {{"static_b", 1}, {"norm", norm}}));
+    }
+  }
   for (const int64_t size : {4096, 8192})
     squares.shapes.push_back(shape_of(size, size, size, 1, 1));
-  return {linear, blocks, few, squares, types};
+  return {linear, blocks, few, chain, squares, types};
 }
 
 }  // namespace tessera::bench

@@ -7,6 +7,7 @@
 
 #include "bench/problems/builder.h"
 #include "tessera/ops/gemm.h"
+#include "tessera/ops/norm.h"
 
 namespace tessera::bench {
 
@@ -24,6 +25,9 @@ constexpr DType value_type_of(RowKey key) {
 // shares a scale of a: 0 all, 1 a row, 2 a group of 128; "b_scale": 0 all, 1 a row, 2 a block of
 // 128 x 128, 3 a group of 128 of a row.
 //
+// With the option "norm" a is scratch that an RMSNorm writes, scales by token included: the
+// operands x and weight come last, and norm_of makes them its arguments.
+//
 // Integers: codes of a in [-2, 2], of b 1, -1 and 0, more zeros the longer k is; scales 1 or 1/2.
 // Normal: codes of normal values, with scales that give sums over k a variance near 1.
 void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand& a);
@@ -31,6 +35,9 @@ void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand&
 // The operands from index `next` on, put into the arguments.
 void take_codes(RowKey key, const Shape& shape, std::span<const TensorView> views, size_t& next,
                 GemmArgs& args);
+
+// The norm in front of the product of a problem with the option "norm".
+RmsNormArgs norm_of(Fill fill, std::span<const TensorView> views);
 
 // How far sums over k of codes of variance 1 may be off, beside sums of magnitude `largest`.
 double codes_error(RowKey key, const Shape& shape, double largest);

@@ -5,11 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/parallel.h"
 #include "core/text.h"
 #include "quant/check.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/copy.h"
 #include "tessera/ops/gemm.h"
 #include "tessera/quant/quantizers.h"
 
@@ -52,6 +54,26 @@ std::vector<float> scales_for(std::vector<float> magnitudes, double alpha,
   return magnitudes;
 }
 
+// The sum of a[i] . b[i] over the rows of two matrices on a GPU: the diagonals of products of some
+// rows at a time, so that only as many numbers as there are rows come to the CPU.
+double sum_of_row_products(const TensorView& a, const TensorView& b, const Context& ctx) {
+  const int64_t n = a.size(0), k = a.size(1), rows = std::gcd(n, 128), batch = n / rows;
+  const auto cut = [&](const TensorView& matrix) {
+    return TensorView::contiguous(matrix.data, DType::f32, {batch, rows, k}, matrix.device);
+  };
+  const Tensor products(DType::f32, {batch, rows, rows}, a.device);
+  gemm({.a = cut(a), .b = cut(b), .out = products}, ctx);
+  TensorView diagonals = products;
+  diagonals.rank = 2;
+  diagonals.strides = {rows * rows, rows + 1};
+  const Tensor dots(DType::f32, {batch, rows}, a.device);
+  copy({.x = diagonals, .out = dots}, ctx);
+  const Tensor host = dots.to(cpu_device());
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += host.view().as<float>()[i];
+  return sum;
+}
+
 void expect_inputs(std::string_view what, std::span<const TensorView> weights,
                    const InputStats& stats) {
   expects(!weights.empty(), "quantiser: no weights were given; give those that read the inputs");
@@ -80,13 +102,13 @@ double output_error(const TensorView& w, const TensorView& values, const InputSt
     for (int64_t i = 0; i < k; ++i) to[i] = a[i] - b[i];
   });
   const Device device = stats.products().device;
-  Tensor product(DType::f32, {n, k}, device);
-  if (device.is_cpu()) {
-    gemm({.a = difference, .b = stats.products(), .out = product}, ctx);
-  } else {
-    gemm({.a = difference.to(device), .b = stats.products(), .out = product}, ctx);
-    product = product.to(cpu_device());
+  const Tensor product(DType::f32, {n, k}, device);
+  if (!device.is_cpu()) {
+    const Tensor there = difference.to(device);
+    gemm({.a = there, .b = stats.products(), .out = product}, ctx);
+    return std::max(0.0, sum_of_row_products(there, product, ctx));
   }
+  gemm({.a = difference, .b = stats.products(), .out = product}, ctx);
   std::vector<double> sums(static_cast<size_t>(n));
   parallel_for(n, k, [&](int64_t row) {
     const float* a = difference.view().as<float>() + row * k;

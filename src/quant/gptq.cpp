@@ -17,7 +17,9 @@
 #include "quant/grid.h"
 #include "quant/inverse_factor.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_buffer.h"
 #include "tessera/ops/copy.h"
+#include "tessera/ops/embedding.h"
 #include "tessera/ops/gemm.h"
 #include "tessera/quant/quantizers.h"
 
@@ -28,8 +30,9 @@ namespace {
 struct Work {
   const QuantFormat& format;
   int64_t n, k, group;
-  std::vector<float> w;           // [n, k], columns in the order they are taken
-  std::vector<float> codes;       // the same
+  Tensor w;                       // f32 [n, k], columns in the order they are taken; by products
+                                  // in the reverse of it
+  Tensor codes;                   // i8 [n, k], in the order they are taken
   std::vector<Grid> grids;        // [n, k / group]
   std::vector<int32_t> group_of;  // by step: the group of its column
   std::vector<float> importance;  // by step
@@ -50,21 +53,22 @@ std::vector<float> own_part(const TensorView& factor, int64_t begin, int64_t cou
 }
 
 // One row within a block: w are its weights from step `begin` on. A group that begins here gets its
-// grid from the weights as they are now.
+// grid from the weights as they are now. `errors` may be w.
 void quantize_row(Work& work, int64_t row, int64_t begin, int64_t count, const float* u,
                   bool has_grids, bool search_clip, float* w, float* errors) {
   Grid* grids = work.grids.data() + row * work.num_groups();
+  auto* codes = work.codes.view().as<int8_t>() + row * work.k;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t step = begin + i;
     const int32_t group = work.group_of[static_cast<size_t>(step)];
     if (!has_grids && step % work.group == 0) {
       grids[group] =
           search_clip ? search_grid(w + i, work.importance.data() + step, work.group, work.format)
-                      : grid_of(w + i, work.group, 1.0f, work.format);
+                      : grid_of(range_of(w + i, work.group), 1.0f, work.format);
     }
     const Grid& grid = grids[group];
     const float code = grid.code_of(w[i]);
-    work.codes[static_cast<size_t>(row * work.k + step)] = code;
+    codes[step] = static_cast<int8_t>(code);
     const float* factors = u + i * count;
     const float error = (w[i] - grid.value_of(code)) / factors[i];
     for (int64_t j = i + 1; j < count; ++j) w[j] -= error * factors[j];
@@ -72,15 +76,32 @@ void quantize_row(Work& work, int64_t row, int64_t begin, int64_t count, const f
   }
 }
 
-std::vector<float> diagonal_of(const TensorView& matrix) {
+TensorView diagonal_view(const TensorView& matrix) {
   TensorView line = matrix;
   line.rank = 1;
   line.shape = {matrix.size(0)};
   line.strides = {matrix.stride(0) + 1};
+  return line;
+}
+
+std::vector<float> diagonal_of(const TensorView& matrix) {
   const Tensor values(DType::f32, {matrix.size(0)}, matrix.device);
-  copy({.x = line, .out = values});
+  copy({.x = diagonal_view(matrix), .out = values});
   const Tensor host = values.to(cpu_device());
   return {host.view().as<float>(), host.view().as<float>() + matrix.size(0)};
+}
+
+// A symmetric matrix with its rows and columns in another order, on its device.
+Tensor in_order(const TensorView& matrix, const std::vector<int32_t>& order, const Context& ctx) {
+  const int64_t k = matrix.size(0);
+  const Tensor ids(DType::i32, {k});
+  std::ranges::copy(order, ids.view().as<int32_t>());
+  const Tensor there = ids.to(matrix.device), turned(DType::f32, {k, k}, matrix.device);
+  Tensor rows(DType::f32, {k, k}, matrix.device);
+  embedding({.table = matrix, .ids = there, .out = rows}, ctx);
+  copy({.x = rows.view().transposed(0, 1), .out = turned}, ctx);
+  embedding({.table = turned, .ids = there, .out = rows}, ctx);
+  return rows;
 }
 
 // Grids of the groups as they lie in the original.
@@ -92,7 +113,7 @@ void find_grids(Work& work, const TensorView& w, std::span<const float> importan
       const int64_t at = g * work.group;
       work.grids[static_cast<size_t>(row * work.num_groups() + g)] =
           search_clip ? search_grid(values + at, importance.data() + at, work.group, work.format)
-                      : grid_of(values + at, work.group, 1.0f, work.format);
+                      : grid_of(range_of(values + at, work.group), 1.0f, work.format);
     }
   });
 }
@@ -101,14 +122,15 @@ void find_grids(Work& work, const TensorView& w, std::span<const float> importan
 void quantize_columns(Work& work, const TensorView& factor, const GptqOptions& options,
                       const Context& ctx) {
   const bool is_static = options.order == ActOrder::weight;
-  const TensorView weights = TensorView::contiguous(work.w.data(), DType::f32, {work.n, work.k});
+  const TensorView& weights = work.w;
   for (int64_t begin = 0; begin < work.k; begin += options.block) {
     const int64_t count = std::min(options.block, work.k - begin), end = begin + count;
     const std::vector<float> u = own_part(factor, begin, count);
     const Tensor errors(DType::f32, {work.n, count});
     parallel_for(work.n, count * count, [&](int64_t row) {
       quantize_row(work, row, begin, count, u.data(), is_static, options.search_clip,
-                   work.w.data() + row * work.k + begin, errors.view().as<float>() + row * count);
+                   weights.as<float>() + row * work.k + begin,
+                   errors.view().as<float>() + row * count);
     });
     if (end == work.k) return;
     const TensorView rest = weights.slice(1, end, work.k);
@@ -120,56 +142,75 @@ void quantize_columns(Work& work, const TensorView& factor, const GptqOptions& o
   }
 }
 
-// A matrix with its columns in reverse order.
-Tensor reversed(const float* from, int64_t rows, int64_t cols) {
-  Tensor made(DType::f32, {rows, cols});
-  parallel_for(rows, cols, [&](int64_t row) {
-    std::reverse_copy(from + row * cols, from + (row + 1) * cols,
-                      made.view().as<float>() + row * cols);
-  });
-  return made;
-}
+// Room for a part of a matrix, contiguous on a device, and for the same in host memory.
+class Staging {
+ public:
+  Staging(int64_t num_elements, Device device)
+      : there_(DType::f32, {num_elements}, device),
+        here_(device, static_cast<size_t>(4 * num_elements)) {}
 
-// A part of a matrix on a device, contiguous on the CPU.
-Tensor to_cpu(const TensorView& part, const Context& ctx) {
-  const Tensor plain(DType::f32, {part.size(0), part.size(1)}, part.device);
-  copy({.x = part, .out = plain}, ctx);
-  return plain.to(cpu_device());
-}
+  // The elements of a part, row by row; they may be changed.
+  float* fetch(const TensorView& part, const Context& ctx) {
+    const TensorView plain = view(part.size(0), part.size(1));
+    copy({.x = part, .out = plain}, ctx);
+    copy_bytes(here_.as<float>(), cpu_device(), plain.data, plain.device, num_bytes(plain),
+               ctx.stream);
+    synchronize(plain.device, ctx.stream);
+    return here_.as<float>();
+  }
+  // The host's elements on the device, until the next fetch.
+  TensorView send(int64_t rows, int64_t cols, const Context& ctx) {
+    const TensorView plain = view(rows, cols);
+    copy_bytes(plain.data, plain.device, here_.as<float>(), cpu_device(), num_bytes(plain),
+               ctx.stream);
+    return plain;
+  }
+
+ private:
+  TensorView view(int64_t rows, int64_t cols) const {
+    return TensorView::contiguous(there_.view().data, DType::f32, {rows, cols},
+                                  there_.view().device);
+  }
+  static size_t num_bytes(const TensorView& view) {
+    return static_cast<size_t>(4 * view.num_elements());
+  }
+
+  Tensor there_;
+  HostBuffer here_;
+};
 
 // The same with weights and factor on a device and their columns in reverse order, as
 // factor_inverse_by_blocks leaves it: only the columns of a block come to the CPU.
 void quantize_columns_by_products(Work& work, const TensorView& factor, const GptqOptions& options,
                                   const Context& ctx) {
   const bool is_static = options.order == ActOrder::weight;
-  const int64_t n = work.n, k = work.k;
+  const int64_t n = work.n, k = work.k, most = std::min(k, options.block);
   if (!is_static && options.block % work.group != 0) {
     fail(concat("Gptq: groups of ", work.group, " and blocks of ", options.block,
                 "; by products a group must divide the block, or the order be that of the weight"));
   }
-  const Tensor weights = reversed(work.w.data(), n, k).to(factor.device);
+  const Tensor weights = work.w.to(factor.device);
+  Staging columns(n * most, factor.device), triangle(most * most, factor.device);
   for (int64_t begin = 0; begin < k; begin += options.block) {
     const int64_t count = std::min(options.block, k - begin), end = begin + count;
     const auto own = [&](const TensorView& matrix) { return matrix.slice(1, k - end, k - begin); };
-    const Tensor part = to_cpu(own(factor).slice(0, k - end, k - begin), ctx);
+    const float* part = triangle.fetch(own(factor).slice(0, k - end, k - begin), ctx);
     std::vector<float> u(static_cast<size_t>(count * count));
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t j = i; j < count; ++j) {
-        u[static_cast<size_t>(i * count + j)] =
-            part.view().as<float>()[(count - 1 - j) * count + count - 1 - i];
+        u[static_cast<size_t>(i * count + j)] = part[(count - 1 - j) * count + count - 1 - i];
       }
     }
-    const Tensor block = to_cpu(own(weights), ctx);
-    const Tensor current = reversed(block.view().as<float>(), n, count);
-    const Tensor errors(DType::f32, {n, count});
+    float* values = columns.fetch(own(weights), ctx);
     parallel_for(n, count * count, [&](int64_t row) {
-      quantize_row(work, row, begin, count, u.data(), is_static, options.search_clip,
-                   current.view().as<float>() + row * count,
-                   errors.view().as<float>() + row * count);
+      float* w = values + row * count;
+      std::reverse(w, w + count);
+      quantize_row(work, row, begin, count, u.data(), is_static, options.search_clip, w, w);
+      std::reverse(w, w + count);
     });
     if (end == k) return;
     const TensorView rest = weights.view().slice(1, 0, k - end);
-    gemm({.a = reversed(errors.view().as<float>(), n, count).to(factor.device),
+    gemm({.a = columns.send(n, count, ctx),
           .b = own(factor).slice(0, 0, k - end),
           .out = rest,
           .residual = rest},
@@ -192,8 +233,7 @@ QuantizedWeight finish(const Work& work, std::span<const int32_t> columns, bool 
     std::vector<uint8_t> codes(static_cast<size_t>(k));
     for (int64_t i = 0; i < k; ++i) {
       const int64_t place = keeps_order ? i : columns[static_cast<size_t>(i)];
-      const auto code = static_cast<int>(work.codes[static_cast<size_t>(row * k + i)]);
-      codes[static_cast<size_t>(place)] = static_cast<uint8_t>(code);
+      codes[static_cast<size_t>(place)] = work.codes.view().as<uint8_t>()[row * k + i];
     }
     if (!is_i4) {
       std::copy(codes.begin(), codes.end(), bytes + row * k);
@@ -223,10 +263,8 @@ Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context& c
                 "; block must be at least 1 and damping at least 0"));
   }
   if (!stats.products().device.is_cpu()) options_.by_products = true;
-  const Device device = stats.products().device;
-  const Tensor moved = device.is_cpu() ? Tensor() : to_cpu(stats.products(), ctx);
-  const auto* sums = (device.is_cpu() ? stats.products() : moved.view()).as<float>();
-  const auto diagonal = [&](int64_t i) { return double{sums[i * k_ + i]}; };
+  const std::vector<float> sums = diagonal_of(stats.products());
+  const auto diagonal = [&](int64_t i) { return double{sums[static_cast<size_t>(i)]}; };
   is_dead_.resize(static_cast<size_t>(k_));
   double mean = 0.0;
   for (int64_t i = 0; i < k_; ++i) {
@@ -242,34 +280,41 @@ Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context& c
     std::ranges::stable_sort(columns_,
                              [&](int32_t a, int32_t b) { return diagonal(a) > diagonal(b); });
   }
-  factor_ = Tensor(DType::f32, {k_, k_}, device);
-  // Element i, j of H with its columns in their order, damped.
-  const auto at = [&](int64_t i, int64_t j) {
-    const int64_t row = columns_[static_cast<size_t>(i)];
-    if (i != j) return double{sums[row * k_ + columns_[static_cast<size_t>(j)]]};
-    const double own = mean > 0.0 ? mean : 1.0;
-    return (is_dead_[static_cast<size_t>(row)] ? own : diagonal(row)) + damping_ * mean;
-  };
+  factor_ = Tensor(DType::f32, {k_, k_}, stats.products().device);
   // Damping that is too small for few inputs is raised until the factor exists.
-  for (;;) {
-    if (options_.by_products) {
-      const Tensor h(DType::f32, {k_, k_});
-      parallel_for(k_, k_, [&](int64_t i) {
-        for (int64_t j = 0; j < k_; ++j) {
-          h.view().as<float>()[i * k_ + j] = static_cast<float>(at(k_ - 1 - i, k_ - 1 - j));
-        }
-      });
-      if (factor_inverse_by_blocks(h.to(device), factor_, ctx)) return;
-    } else {
-      std::vector<double> h(static_cast<size_t>(k_ * k_));
-      parallel_for(k_, k_, [&](int64_t i) {
-        for (int64_t j = 0; j < k_; ++j) h[static_cast<size_t>(i * k_ + j)] = at(i, j);
-      });
-      if (factor_inverse(h, k_, factor_)) return;
-    }
+  while (!factor(stats.products(), sums, mean, ctx)) {
     damping_ = damping_ > 0.0 ? 10.0 * damping_ : 1e-6;
     if (damping_ > 1e3) fail("Gptq: the inputs' products have no positive definite sum");
   }
+}
+
+// The factor of H, which are the products with their columns in the order they are taken, damped.
+bool Gptq::factor(const TensorView& products, std::span<const float> diagonal, double mean,
+                  const Context& ctx) {
+  std::vector<double> damped(static_cast<size_t>(k_));  // by step
+  for (int64_t i = 0; i < k_; ++i) {
+    const auto column = static_cast<size_t>(columns_[static_cast<size_t>(i)]);
+    const double own = is_dead_[column] ? (mean > 0.0 ? mean : 1.0) : diagonal[column];
+    damped[static_cast<size_t>(i)] = own + damping_ * mean;
+  }
+  if (options_.by_products) {
+    const Tensor h = in_order(products, {columns_.rbegin(), columns_.rend()}, ctx);
+    const Tensor line(DType::f32, {k_});
+    for (int64_t i = 0; i < k_; ++i) {
+      line.view().as<float>()[i] = static_cast<float>(damped[static_cast<size_t>(k_ - 1 - i)]);
+    }
+    copy({.x = line.to(products.device), .out = diagonal_view(h)}, ctx);
+    return factor_inverse_by_blocks(h, factor_, ctx);
+  }
+  std::vector<double> h(static_cast<size_t>(k_ * k_));
+  parallel_for(k_, k_, [&](int64_t i) {
+    const float* row = products.as<float>() + columns_[static_cast<size_t>(i)] * k_;
+    for (int64_t j = 0; j < k_; ++j) {
+      h[static_cast<size_t>(i * k_ + j)] = row[columns_[static_cast<size_t>(j)]];
+    }
+    h[static_cast<size_t>(i * k_ + i)] = damped[static_cast<size_t>(i)];
+  });
+  return factor_inverse(h, k_, factor_);
 }
 
 QuantizedWeight Gptq::quantize(const TensorView& w, const QuantFormat& format,
@@ -289,9 +334,8 @@ QuantizedWeight Gptq::quantize(const TensorView& w, const QuantFormat& format,
             .grids = {},
             .group_of = {},
             .importance = {}};
-  const auto size = static_cast<size_t>(work.n * k_);
-  work.w.resize(size);
-  work.codes.resize(size);
+  work.w = Tensor(DType::f32, {work.n, k_});
+  work.codes = Tensor(DType::i8, {work.n, k_});
   work.grids.resize(static_cast<size_t>(work.n * work.num_groups()));
   const bool is_static = options_.order == ActOrder::weight;
   std::vector<float> original_importance(static_cast<size_t>(k_));
@@ -304,10 +348,12 @@ QuantizedWeight Gptq::quantize(const TensorView& w, const QuantFormat& format,
     original_importance[static_cast<size_t>(column)] = work.importance.back();
   }
   parallel_for(work.n, k_, [&](int64_t row) {
+    const float* from = w.as<float>() + row * w.stride(0);
+    float* to = work.w.view().as<float>() + row * k_;
     for (int64_t i = 0; i < k_; ++i) {
       const int64_t column = columns_[static_cast<size_t>(i)];
-      work.w[static_cast<size_t>(row * k_ + i)] =
-          is_dead_[static_cast<size_t>(column)] ? 0.0f : w.as<float>()[row * w.stride(0) + column];
+      to[options_.by_products ? k_ - 1 - i : i] =
+          is_dead_[static_cast<size_t>(column)] ? 0.0f : from[column];
     }
   });
   if (is_static) find_grids(work, w, original_importance, options_.search_clip);

@@ -17,6 +17,12 @@ inline float rounded_to(DType dtype, float value) {
   return value;
 }
 
+// The nearest integer, ties to even, of a number below 2^22: above 2^23 floats have no fraction.
+inline float nearest(float value) {
+  constexpr float kWhole = 0x1.8p23f;
+  return (value + kWhole) - kWhole;
+}
+
 // code = round(w / scale) + zero within [lowest, highest], as quantize of ops/quantize.h rounds it.
 struct Grid {
   float scale = 1.0f;
@@ -25,25 +31,39 @@ struct Grid {
   int lowest = 0;
   int highest = 0;
 
+  // Bounded first, so that rounding is two additions and loops over it become vectors; the bounds
+  // are integers, so the order does not matter.
   float code_of(float w) const {
-    const float code = std::nearbyint(w * inverse) + static_cast<float>(zero);
-    const auto low = static_cast<float>(lowest), high = static_cast<float>(highest);
-    return code < low ? low : code > high ? high : code;
+    const auto low = static_cast<float>(lowest - zero), high = static_cast<float>(highest - zero);
+    const float steps = w * inverse;
+    const float bounded = steps < low ? low : steps > high ? high : steps;
+    return nearest(bounded) + static_cast<float>(zero);
   }
   float value_of(float code) const { return (code - static_cast<float>(zero)) * scale; }
 };
 
-// The grid of `count` values whose range is shrunk by `factor`.
-inline Grid grid_of(const float* w, int64_t count, float factor, const QuantFormat& format) {
-  float lowest = 0.0f, highest = 0.0f;
+// The smallest and the largest of some values and 0.
+struct Range {
+  float lowest = 0.0f;
+  float highest = 0.0f;
+};
+
+inline Range range_of(const float* w, int64_t count) {
+  Range range;
   for (int64_t i = 0; i < count; ++i) {
-    lowest = w[i] < lowest ? w[i] : lowest;
-    highest = w[i] > highest ? w[i] : highest;
+    range.lowest = w[i] < range.lowest ? w[i] : range.lowest;
+    range.highest = w[i] > range.highest ? w[i] : range.highest;
   }
+  return range;
+}
+
+// The grid of values whose range is shrunk by `factor`.
+inline Grid grid_of(const Range& range, float factor, const QuantFormat& format) {
   Grid grid;
   const bool has_zero = format.has_zero_points();
   const DType dtype = format.code_dtype();
-  const float width = has_zero ? highest - lowest : std::fmax(highest, -lowest);
+  const float width =
+      has_zero ? range.highest - range.lowest : std::fmax(range.highest, -range.lowest);
   const float steps = has_zero ? static_cast<float>(zero_point_max(dtype)) : quant_max(dtype);
   const float scale = rounded_to(format.scale_dtype, width * factor / steps);
   if (scale > 0.0f) grid.scale = scale;
@@ -51,32 +71,47 @@ inline Grid grid_of(const float* w, int64_t count, float factor, const QuantForm
   grid.highest = static_cast<int>(steps);
   grid.lowest = has_zero ? 0 : -grid.highest;
   if (has_zero) {
-    const float zero = std::nearbyint(-lowest * factor * grid.inverse);
+    const float zero = nearest(-range.lowest * factor * grid.inverse);
     grid.zero = static_cast<int>(std::fmin(std::fmax(zero, 0.0f), steps));
   }
   return grid;
 }
 
 // Of 21 grids, from the whole range to half of it, the one with the smallest weighted error; the
-// widest of equals.
+// widest of equals. All grids take one value after the other, so that they are the lanes of a
+// vector.
 inline Grid search_grid(const float* w, const float* importance, int64_t count,
                         const QuantFormat& format) {
-  constexpr int kSteps = 20;
-  Grid best;
-  double least = -1.0;
-  for (int step = 0; step <= kSteps; ++step) {
-    const Grid grid = grid_of(w, count, 1.0f - 0.5f * static_cast<float>(step) / kSteps, format);
-    double error = 0.0;
-    for (int64_t i = 0; i < count; ++i) {
-      const double difference = double{w[i]} - grid.value_of(grid.code_of(w[i]));
-      error += importance[i] * difference * difference;
-    }
-    if (least < 0.0 || error < least) {
-      least = error;
-      best = grid;
+  constexpr int kSteps = 20, kLanes = 24;  // a multiple of a vector; the last is repeated
+  const Range range = range_of(w, count);
+  Grid grids[kLanes];
+  float inverses[kLanes], scales[kLanes], lows[kLanes], highs[kLanes];
+  double errors[kLanes] = {};
+  for (int i = 0; i < kLanes; ++i) {
+    const float shrunk = 1.0f - 0.5f * static_cast<float>(i < kSteps ? i : kSteps) / kSteps;
+    grids[i] = grid_of(range, shrunk, format);
+    inverses[i] = grids[i].inverse;
+    scales[i] = grids[i].scale;
+    lows[i] = static_cast<float>(grids[i].lowest - grids[i].zero);
+    highs[i] = static_cast<float>(grids[i].highest - grids[i].zero);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = w[i];
+    const double weight = importance[i];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float steps = value * inverses[lane];
+      const float bounded = steps < lows[lane]    ? lows[lane]
+                            : steps > highs[lane] ? highs[lane]
+                                                  : steps;
+      const double difference = double{value} - nearest(bounded) * scales[lane];
+      errors[lane] += weight * difference * difference;
     }
   }
-  return best;
+  int best = 0;
+  for (int i = 1; i <= kSteps; ++i) {
+    if (errors[i] < errors[best]) best = i;
+  }
+  return grids[best];
 }
 
 }  // namespace tessera::quant

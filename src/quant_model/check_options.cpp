@@ -51,4 +51,18 @@ void check_options(const ModelQuantOptions& options) {
   }
 }
 
+std::optional<Method> find_method(std::string_view text) {
+  for (const Method method : kAllMethods) {
+    if (name(method) == text) return method;
+  }
+  return std::nullopt;
+}
+
+std::optional<FileFormat> find_file_format(std::string_view text) {
+  for (const FileFormat format : kAllFileFormats) {
+    if (name(format) == text) return format;
+  }
+  return std::nullopt;
+}
+
 }  // namespace tessera::quant

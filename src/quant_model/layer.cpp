@@ -3,6 +3,7 @@
 #include "quant_model/layer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -77,13 +78,18 @@ LayerTensors::LayerTensors(const model::WeightSource& source,
     if (!spec.name.starts_with(prefix)) continue;
     Tensor values(DType::f32, {spec.num_rows, spec.num_cols});
     constexpr int64_t kRowsAtOnce = 64;
-    parallel_for((spec.num_rows + kRowsAtOnce - 1) / kRowsAtOnce, kRowsAtOnce * spec.num_cols,
-                 [&](int64_t part) {
-                   const int64_t row = part * kRowsAtOnce;
-                   const int64_t end = std::min(spec.num_rows, row + kRowsAtOnce);
-                   source.read(spec, row, 0, values.view().slice(0, row, end));
-                 });
-    if (const int64_t at = model::find_not_finite(values); at >= 0) {
+    const int64_t num_parts = (spec.num_rows + kRowsAtOnce - 1) / kRowsAtOnce;
+    std::vector<int64_t> bad(static_cast<size_t>(num_parts), -1);
+    parallel_for(num_parts, kRowsAtOnce * spec.num_cols, [&](int64_t part) {
+      const int64_t row = part * kRowsAtOnce;
+      const int64_t end = std::min(spec.num_rows, row + kRowsAtOnce);
+      const TensorView rows = values.view().slice(0, row, end);
+      source.read(spec, row, 0, rows);
+      const int64_t at = model::find_not_finite(rows);
+      if (at >= 0) bad[static_cast<size_t>(part)] = row * spec.num_cols + at;
+    });
+    for (const int64_t at : bad) {
+      if (at < 0) continue;
       fail(concat("quantize: tensor '", spec.name, "' has a value that is not finite at [",
                   at / spec.num_cols, ", ", at % spec.num_cols, "]; repair the checkpoint"));
     }
@@ -156,12 +162,17 @@ TensorView LayerRunner::stream(int64_t sample) const {
   return streams_.view().slice(0, sample * length_, (sample + 1) * length_);
 }
 
-std::unique_ptr<model::Model> LayerRunner::make(const LayerTensors& tensors, int64_t layer) const {
+std::unique_ptr<model::Model> LayerRunner::make(const LayerTensors& tensors, int64_t layer) {
+  const auto begin = std::chrono::steady_clock::now();
   const model::ModelConfig one = one_layer(config_, layer);
   const model::LoadOptions options{.dtype = dtype_, .device = device_};
   const auto dry = model::make_dry_model(one, options);
   const LayerSource source(tensors);
-  return model::make_model(one, model::Weights(options, source, dry->weights()));
+  auto made = model::make_model(one, model::Weights(options, source, dry->weights()));
+  made->prepare(limits_, communicator_);
+  upload_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return made;
 }
 
 void LayerRunner::run(model::Model& model, const TensorView& stream, ProductInputs* inputs) {
@@ -184,7 +195,6 @@ std::map<std::string, InputStats> LayerRunner::collect(const LayerTensors& tenso
                                                        const std::vector<std::string>& names,
                                                        InputSums sums) {
   const auto model = make(tensors, layer);
-  model->prepare(limits_, communicator_);
   std::map<std::string, InputStats> stats;
   Collector collector;
   for (const std::string& name : names) {
@@ -199,12 +209,12 @@ std::map<std::string, InputStats> LayerRunner::collect(const LayerTensors& tenso
     run(*model, scratch, &collector);
   }
   for (auto& [name, one] : stats) one.finish();
+  synchronize(device_);
   return stats;
 }
 
 KvRange LayerRunner::measure_kv(const LayerTensors& tensors, int64_t layer) {
   const auto model = make(tensors, layer);
-  model->prepare(limits_, communicator_);
   const Tensor scratch(dtype_, {length_, config_.hidden}, device_);
   KvRange range;
   // Pages are filled in order, and beyond the sequence they are zeros.
@@ -231,8 +241,8 @@ KvRange LayerRunner::measure_kv(const LayerTensors& tensors, int64_t layer) {
 
 void LayerRunner::advance(const LayerTensors& tensors, int64_t layer) {
   const auto model = make(tensors, layer);
-  model->prepare(limits_, communicator_);
   for (int64_t sample = 0; sample < num_samples_; ++sample) run(*model, stream(sample), nullptr);
+  synchronize(device_);
 }
 
 }  // namespace tessera::quant

@@ -63,9 +63,11 @@ class LayerRunner {
   KvRange measure_kv(const LayerTensors& tensors, int64_t layer);
   // The streams behind the layer take the place of those in front of it.
   void advance(const LayerTensors& tensors, int64_t layer);
+  // What it took so far to make models of layers and bring their weights to the device.
+  double upload_seconds() const { return upload_seconds_; }
 
  private:
-  std::unique_ptr<model::Model> make(const LayerTensors& tensors, int64_t layer) const;
+  std::unique_ptr<model::Model> make(const LayerTensors& tensors, int64_t layer);
   void run(model::Model& model, const TensorView& stream, ProductInputs* inputs);
 
   model::ModelConfig config_;
@@ -79,6 +81,7 @@ class LayerRunner {
   std::unique_ptr<model::KvMemory> kv_;
   std::unique_ptr<model::BatchBuffers> buffers_;
   model::BatchLimits limits_;
+  double upload_seconds_ = 0;
 };
 
 // The linear layers of one layer, in the order of their names.

@@ -7,6 +7,7 @@
 #include <future>
 #include <map>
 #include <set>
+#include <type_traits>
 
 #include "core/read_file.h"
 #include "core/text.h"
@@ -15,6 +16,7 @@
 #include "quant_model/fold.h"
 #include "quant_model/layer.h"
 #include "quant_model/output_config.h"
+#include "quant_model/part_times.h"
 #include "quant_model/run_state.h"
 #include "quant_model/stored_weight.h"
 #include "quant_model/weight_error.h"
@@ -56,7 +58,7 @@ class Run {
 
   ModelQuantReport go() {
     check_weights();
-    start_streams();
+    timed("samples", [&] { start_streams(); });
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
       layer_ = layer;
       if (was_there_[static_cast<size_t>(layer)]) {
@@ -64,22 +66,32 @@ class Run {
         if (!is_calibrated()) continue;
       }
       report("reading");
-      LayerTensors tensors = take_layer();
+      LayerTensors tensors = timed("reading", [&] { return take_layer(); });
       if (was_there_[static_cast<size_t>(layer)]) {
         restore(tensors);
       } else {
         quantize_layer(tensors);
       }
       report("forward");
-      if (is_calibrated() && layer + 1 < config_.num_layers) runner_.advance(tensors, layer);
+      if (is_calibrated() && layer + 1 < config_.num_layers) {
+        timed("samples", [&] { runner_.advance(tensors, layer); });
+      }
     }
-    wait_for_writing();
+    timed("writing", [&] { wait_for_writing(); });
     layer_ = config_.num_layers;
     report("writing");
-    return finish();
+    ModelQuantReport made = timed("writing", [&] { return finish(); });
+    made.times = times_.all();
+    made.times.push_back({"samples, of that weights to the device", runner_.upload_seconds()});
+    return made;
   }
 
  private:
+  // What `work` returns; its time is counted as that of a part.
+  template <class Work>
+  auto timed(std::string_view part, Work&& work) -> std::invoke_result_t<Work&> {
+    return times_.measure(part, work);
+  }
   bool is_calibrated() const { return needs_samples(options_); }
   std::string prefix() const { return concat("model.layers.", layer_, "."); }
   LayerTensors read_layer(int64_t layer) const {
@@ -180,20 +192,19 @@ class Run {
     const std::vector<std::string> chosen = quantized_tensors(linear);
     if (chosen.empty()) return;
     std::unique_ptr<Gptq> gptq;
-    if (options_.method == Method::gptq) gptq = std::make_unique<Gptq>(*stats, options_.gptq);
+    if (options_.method == Method::gptq) {
+      timed("factors", [&] { gptq = std::make_unique<Gptq>(*stats, options_.gptq); });
+    }
     for (const std::string& tensor : chosen) {
       const TensorView& w = tensors.at(tensor);
-      const QuantizedWeight made = quantize_tensor(tensor, w, stats, gptq.get());
-      Tensor values = dequantize(made);
+      const QuantizedWeight made =
+          timed("codes", [&] { return quantize_tensor(tensor, w, stats, gptq.get()); });
+      Tensor values = timed("codes", [&] { return dequantize(made); });
       const std::string module = prefix() + module_of(tensor);
-      LinearReport one{.name = module, .weight_error = relative_distance(w, values)};
-      if (stats != nullptr && stats->has_products()) {
-        const Tensor nothing = Tensor::zeros(DType::f32, {w.size(0), w.size(1)});
-        one.output_error =
-            std::sqrt(output_error(w, values, *stats) / output_error(w, nothing, *stats));
-      }
-      done_.push_back(one);
-      for (FileTensor& stored : to_stored(module, made, form_)) files_.push_back(std::move(stored));
+      timed("errors", [&] { done_.push_back(report_of(module, w, values, stats)); });
+      timed("writing", [&] {
+        for (FileTensor& one : to_stored(module, made, form_)) files_.push_back(std::move(one));
+      });
       if (options_.has_static_inputs) {
         const float scale = static_input_scale(*stats, form_.format.code_dtype());
         files_.push_back(scale_tensor(module + ".input_scale", scale));
@@ -242,9 +253,9 @@ class Run {
         const auto linear = std::ranges::find(runner_.linears(), name, &Linear::name);
         if (linear == runner_.linears().end() || quantized_tensors(*linear).empty()) continue;
         report(name);
-        const auto stats =
-            runner_.collect(tensors, layer_, {std::string(name)},
-                            options_.has_static_inputs ? InputSums::all : InputSums::products);
+        const InputSums sums = options_.has_static_inputs ? InputSums::all : InputSums::products;
+        const auto stats = timed(
+            "samples", [&] { return runner_.collect(tensors, layer_, {std::string(name)}, sums); });
         quantize_linear(*linear, &stats.begin()->second, tensors);
       }
     } else if (options_.method != Method::rtn || options_.has_static_inputs) {
@@ -252,11 +263,12 @@ class Run {
       std::vector<std::string> names;
       for (const Linear& linear : runner_.linears()) names.push_back(linear.name);
       const InputSums sums = options_.method == Method::rtn ? InputSums::columns : InputSums::all;
-      auto stats = runner_.collect(tensors, layer_, names, sums);
-      fold_all(stats, tensors);
+      const auto collect = [&] { return runner_.collect(tensors, layer_, names, sums); };
+      auto stats = timed("samples", collect);
+      timed("scales", [&] { fold_all(stats, tensors); });
       // Folding divided the inputs, which changes their distribution: it is measured again.
       if (options_.has_static_inputs && !folds_.empty()) {
-        stats = runner_.collect(tensors, layer_, names, sums);
+        stats = timed("samples", collect);
       }
       for (const Linear& linear : runner_.linears()) {
         quantize_linear(linear, &stats.at(linear.name), tensors);
@@ -272,11 +284,11 @@ class Run {
       files_.push_back(scale_tensor(prefix() + "self_attn.k_scale", range.k / most));
       files_.push_back(scale_tensor(prefix() + "self_attn.v_scale", range.v / most));
     }
-    wait_for_writing();
+    timed("writing", [&] { wait_for_writing(); });
     auto write = [this, layer = layer_, files = std::move(files_), done = std::move(done_)] {
       state_.add_layer(layer, done, files, write_tensors(state_.shard(layer), files));
     };
-    if (is_calibrated()) return write();
+    if (is_calibrated()) return timed("writing", write);
     writing_ = std::async(std::launch::async, std::move(write));
   }
 
@@ -365,23 +377,10 @@ class Run {
   std::vector<LinearReport> done_;
   std::set<std::string> replaced_;  // tensors that became codes
   std::set<std::string> changed_;   // tensors that scales were folded into
+  PartTimes times_;
 };
 
 }  // namespace
-
-std::optional<Method> find_method(std::string_view text) {
-  for (const Method method : kAllMethods) {
-    if (name(method) == text) return method;
-  }
-  return std::nullopt;
-}
-
-std::optional<FileFormat> find_file_format(std::string_view text) {
-  for (const FileFormat format : kAllFileFormats) {
-    if (name(format) == text) return format;
-  }
-  return std::nullopt;
-}
 
 ModelQuantReport quantize_model(const fs::path& from, const fs::path& to,
                                 const ModelQuantOptions& options) {

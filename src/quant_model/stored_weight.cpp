@@ -137,6 +137,24 @@ std::vector<FileTensor> to_gptq(const std::string& module, const QuantizedWeight
   return tensors;
 }
 
+// Codes along a row in words: an i4 tensor and one of i8 have them in that order already, and a
+// symmetric code from 0 differs from its bits in the highest.
+FileTensor packed_rows(const std::string& name, const QuantizedWeight& weight,
+                       const QuantFormat& format) {
+  const TensorView& values = weight.values;
+  const int64_t n = values.size(0), k = values.size(1), per_word = 32 / bits_of(format);
+  const std::vector<int64_t> shape = {n, (k + per_word - 1) / per_word};
+  if (k % per_word != 0 || weight.order.view().rank > 0) {
+    return words_tensor(name, shape, pack_rows(codes_of(weight, format), n, k, bits_of(format)));
+  }
+  FileTensor tensor =
+      raw_tensor(name, "I32", shape, values.data, static_cast<size_t>(weight.values.size_bytes()));
+  if (format.has_zero_points()) return tensor;
+  const std::byte flip{static_cast<uint8_t>(bits_of(format) == 4 ? 0x88 : 0x80)};
+  for (std::byte& byte : tensor.bytes) byte ^= flip;
+  return tensor;
+}
+
 std::vector<FileTensor> to_compressed(const std::string& module, const QuantizedWeight& weight,
                                       const StoredForm& form) {
   const TensorView& values = weight.values;
@@ -150,9 +168,7 @@ std::vector<FileTensor> to_compressed(const std::string& module, const Quantized
     tensors.push_back(raw_tensor(module + ".weight", stored_type(values.dtype), {n, k}, values.data,
                                  static_cast<size_t>(weight.values.size_bytes())));
   } else {
-    const int64_t per_word = 32 / bits;
-    tensors.push_back(words_tensor(module + ".weight_packed", {n, (k + per_word - 1) / per_word},
-                                   pack_rows(codes_of(weight, form.format), n, k, bits)));
+    tensors.push_back(packed_rows(module + ".weight_packed", weight, form.format));
     const int64_t shape[] = {n, k};
     tensors.push_back(raw_tensor(module + ".weight_shape", "I64", {2}, shape, sizeof(shape)));
   }

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/parallel.h"
 #include "tessera/core/tensor.h"
+#include "tessera/quant/quantize_model.h"
 
 namespace tessera::quant {
 
@@ -31,6 +33,16 @@ inline double relative_distance(const TensorView& a, const TensorView& b) {
   for (const double one : errors) error += one;
   for (const double one : sizes) size += one;
   return std::sqrt(error) / std::sqrt(size);
+}
+
+// Both errors of the values that took the place of a weight.
+inline LinearReport report_of(const std::string& module, const TensorView& w,
+                              const TensorView& values, const InputStats* stats) {
+  LinearReport made{.name = module, .weight_error = relative_distance(w, values)};
+  if (stats == nullptr || !stats->has_products()) return made;
+  const Tensor nothing = Tensor::zeros(DType::f32, {w.size(0), w.size(1)});
+  made.output_error = std::sqrt(output_error(w, values, *stats) / output_error(w, nothing, *stats));
+  return made;
 }
 
 }  // namespace tessera::quant

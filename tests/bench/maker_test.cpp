@@ -12,6 +12,8 @@
 #include "bench/verify.h"
 #include "ops/registry.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/gemm.h"
+#include "tessera/ops/norm.h"
 
 namespace tessera::bench {
 namespace {
@@ -228,6 +230,34 @@ TEST(TakeRows, GivesTheSameRowsAlone) {
         exact.shape = part.operands[i].shape;
         EXPECT_EQ(compare(exact, instance.download_rows(i, rows), alone[i]), "");
       }
+    }
+  }
+}
+
+// A norm in front of a product writes its codes, and some rows alone are what they are among all.
+TEST(GemmProblem, WithANormMultipliesWhatTheNormWrites) {
+  const ProblemMaker& maker = *find_maker("gemm");
+  const Shape shape{{"m", 6}, {"n", 64}, {"k", 256}, {"a_scale", 1}, {"b_scale", 1}, {"norm", 1}};
+  for (const DType dtype : {DType::e4m3, DType::i8}) {
+    const RowKey key{dtype, DType::bf16, dtype};
+    ASSERT_TRUE(maker.fits(key, shape));
+    const Problem problem = maker.make(key, shape, Fill::normal, 7);
+    const std::vector<Tensor> done = run_on_cpu(problem);
+    const auto view = [&](size_t i) {
+      return problem.operands[i].place(done[i].view().data, cpu_device());
+    };
+    const Tensor codes(dtype, {6, 256}), scales(DType::f32, {6}), out(DType::bf16, {6, 64});
+    rms_norm({.x = view(4), .weight = view(5), .out = codes, .token_scale = scales.view()});
+    gemm({.a = codes,
+          .b = Weight{.values = view(2), .scale = view(3)},
+          .out = out,
+          .a_scale = scales.view()});
+    EXPECT_EQ(compare(problem.operands.back(), done.back(), out), "");
+    const int64_t rows[] = {4, 1};
+    const std::vector<Tensor> alone = run_on_cpu(take_rows(maker, key, problem, rows));
+    for (int64_t i = 0; i < 2 * 64; ++i) {
+      EXPECT_EQ(alone.back().view().as<Bf16>()[i].bits,
+                out.view().as<Bf16>()[rows[i / 64] * 64 + i % 64].bits);
     }
   }
 }

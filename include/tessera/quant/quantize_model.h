@@ -67,8 +67,15 @@ struct LinearReport {
   double output_error = 0;  // the same of the outputs over the calibration inputs; 0 for rtn
 };
 
+// What a part of the work took, over all layers.
+struct QuantizeTime {
+  std::string_view part;  // "samples", "factors", ...
+  double seconds = 0;
+};
+
 struct ModelQuantReport {
   std::vector<LinearReport> layers;
+  std::vector<QuantizeTime> times;
   int64_t bytes_before = 0;  // of all tensors
   int64_t bytes_after = 0;
   int64_t num_resumed = 0;  // layers that a run before this one had finished

@@ -54,6 +54,9 @@ class Gptq {
   double damping() const { return damping_; }  // what the factorisation needed; at least the option
 
  private:
+  bool factor(const TensorView& products, std::span<const float> diagonal, double mean,
+              const Context& ctx);
+
   GptqOptions options_;
   int64_t k_ = 0;
   double damping_ = 0;
