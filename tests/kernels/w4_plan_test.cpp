@@ -85,14 +85,15 @@ std::string fault(const W4Problem& problem, const W4FewPlan& plan) {
   if (plan.num_warps > w4_few_max_warps(plan.tokens) || plan.num_warps != layout.num_warps)
     return "warps";
   const int64_t k_blocks = problem.k / kW4StageK;
-  const int shares = plan.owns_token ? plan.parts : plan.splits;
+  const bool is_own = plan.loads == W4TokenLoads::own;
+  const int shares = is_own ? plan.parts : plan.splits;
   const int64_t most = (k_blocks + shares - 1) / shares;
   if (layout.row_bytes < most * 2 * kW4StageK) return "A does not fit";
   if (most > int64_t{kW4FewMaxChunks} << layout.chunk_shift) return "too many chunks";
   if (layout.num_rows != problem.m || layout.padded_rows < problem.m) return "rows of A";
   if (plan.tokens > 16 && layout.padded_rows % 8 != 0) return "rows of A are read in eights";
-  if (plan.owns_token && (problem.m != 1 || plan.splits != 1 || most > kW4OwnBlocks)) return "own";
-  if (layout.num_copies != (plan.owns_token ? plan.num_warps : 1)) return "copies of A";
+  if (is_own && (problem.m != 1 || plan.splits != 1 || most > kW4OwnBlocks)) return "own";
+  if (layout.num_copies != (is_own ? plan.num_warps : 1)) return "copies of A";
   if (plan.shared_bytes < layout.size()) return "too little shared memory";
   if (plan.shared_bytes > problem.shared_bytes) return "too much shared memory";
   if (layout.tokens(0) % 16 != 0 || layout.token_pitch() % 32 != 16) return "A's alignment";
@@ -153,8 +154,11 @@ TEST(W4Plan, OfFewTokensCanBeCutInOtherWays) {
           for (const int wide : {1, 2}) {
             for (const int units : {0, 1, 3, 14}) {
               const W4Problem problem{.m = m, .n = n, .k = 4096};
-              const W4FewCut cut{
-                  .wide = wide, .units = units, .splits = splits, .per_sm = 1, .owns_token = true};
+              const W4FewCut cut{.wide = wide,
+                                 .units = units,
+                                 .splits = splits,
+                                 .per_sm = 1,
+                                 .loads = W4TokenLoads::own};
               const auto plan = make_w4_few_plan(problem, parts, cut);
               num_plans += plan.has_value();
               if (plan) {

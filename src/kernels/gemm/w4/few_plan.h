@@ -86,6 +86,11 @@ struct W4FewLayout {
   constexpr int size() const { return ring(num_warps); }
 };
 
+// How A comes into shared memory: by bulk copies in chunks of k, each with a barrier; by loads of
+// all warps, for which the block waits; or, a single row, by loads of each warp for itself, which
+// need no barrier.
+enum class W4TokenLoads { bulk, shared, own };
+
 // How the rows and the parts of k are dealt out.
 struct W4FewCut {
   int wide;    // 16 times this many rows are a unit
@@ -96,7 +101,7 @@ struct W4FewCut {
   // 4096 x 14336 was measured to take 13.2 us instead of 10.1.
   int per_sm;
   bool releases_late = false;  // the next kernel may start once this one has multiplied, not before
-  bool owns_token = false;     // a single row of A: every warp loads its part for itself
+  W4TokenLoads loads = W4TokenLoads::bulk;
 };
 
 // The one place where cuts are chosen, by the rows of the weight and the tokens. A cut without
@@ -107,8 +112,8 @@ struct W4FewRule {
   W4FewCut up_to_4, up_to_16, up_to_32, up_to_64;  // tokens
 };
 inline constexpr W4FewRule kW4FewRules[] = {
-    {4096, {1, 1, 1, 2, false, true}, {1, 4, 4, 2}, {1, 4, 4, 2}, {1, 9, 4, 1}},
-    {8192, {1, 1, 1, 3, false, true}, {1, 6, 4, 2}, {1, 6, 4, 2}, {}},
+    {4096, {1, 1, 1, 2, false, W4TokenLoads::own}, {1, 4, 4, 2}, {1, 4, 4, 2}, {1, 9, 4, 1}},
+    {8192, {1, 1, 1, 3, false, W4TokenLoads::own}, {1, 6, 4, 2}, {1, 6, 4, 2}, {}},
     {16384, {1, 7, 1, 1}, {1, 14, 2, 1}, {}, {}},
     {INT64_MAX, {2, 7, 1, 1}, {2, 14, 2, 1}, {}, {}},
 };
@@ -132,7 +137,7 @@ struct W4FewPlan {
   int num_blocks;
   int num_warps;  // of a block: units times the parts that it has
   bool releases_late;
-  bool owns_token;   // each warp loads its part of the one row of A for itself
+  W4TokenLoads loads;
   int shared_bytes;  // of a block: what the layout needs, or more
   W4FewLayout layout;
 };
@@ -185,17 +190,20 @@ constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, in
   W4FewLayout& layout = plan.layout;
   const int64_t k_blocks = problem.k / kW4StageK;
   const int64_t part_blocks = (k_blocks + parts - 1) / parts;
-  plan.owns_token =
-      cut.owns_token && problem.m == 1 && plan.splits == 1 && part_blocks <= kW4OwnBlocks;
-  const int64_t block_k_blocks =
-      plan.owns_token ? part_blocks : (k_blocks + plan.splits - 1) / plan.splits;
+  plan.loads = cut.loads;
+  if (plan.loads == W4TokenLoads::own &&
+      (problem.m > 1 || plan.splits > 1 || part_blocks > kW4OwnBlocks)) {
+    plan.loads = W4TokenLoads::bulk;
+  }
+  const bool is_own = plan.loads == W4TokenLoads::own;
+  const int64_t block_k_blocks = is_own ? part_blocks : (k_blocks + plan.splits - 1) / plan.splits;
   if (block_k_blocks > 4096) return std::nullopt;
   layout.num_rows = static_cast<int>(problem.m);
   layout.padded_rows = plan.tokens <= 16 ? layout.num_rows : (layout.num_rows + 7) / 8 * 8;
-  layout.num_copies = plan.owns_token ? plan.num_warps : 1;
+  layout.num_copies = is_own ? plan.num_warps : 1;
   layout.row_bytes = static_cast<int>(block_k_blocks * kW4StageK * 2);
   // Small chunks, so that with many rows products start long before all of them are here.
-  layout.chunk_shift = problem.m <= 4 ? 3 : 1;
+  layout.chunk_shift = problem.m <= 4 ? 3 : 2;
   while (block_k_blocks > int64_t{kW4FewMaxChunks} << layout.chunk_shift) ++layout.chunk_shift;
   if (plan.splits > 1) {
     const int owned = (plan.units + plan.splits - 1) / plan.splits;

@@ -9,8 +9,8 @@
 // Pipeline  Each lane copies its own 16 bytes of codes for 64 of k into a ring that belongs to its
 //           warp, by cp.async, and reads them back: warps never wait for one another. A static
 //           weight's ring is filled before the kernel in front has finished. A comes by bulk copies
-//           in chunks of k, each with a barrier, and stays; the parts of a single row may be loaded
-//           by every warp for itself, which is sooner.
+//           in chunks of k, each with a barrier, or by plain loads, and stays; the parts of a
+//           single row may be loaded by every warp for itself, which is sooner.
 // Output    As that of w4_sm90.cuh, bit for bit: the same parts of k, added in the same order, and
 //           the same sums of groups.
 // Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds, and 4 more instructions with
@@ -58,8 +58,8 @@ struct W4FewParams {
   int units;            // of a block
   int num_unit_blocks;  // of a batch
   bool releases_late;   // the next kernel may start once this one has multiplied
-  bool owns_token;      // each warp loads its part of the one row of A for itself
-  bool is_static;       // the weight may be read before the kernel in front has finished
+  W4TokenLoads loads;
+  bool is_static;  // the weight may be read before the kernel in front has finished
   int first_k_block[kW4MaxParts + 1];  // of each part; it ends where the next begins
   EpilogueParams epilogue;
 };
@@ -213,7 +213,7 @@ struct W4FewWarp {
 
   // Two pairs of steps of tokens are in registers where there is room, otherwise one.
   template <int kNow>
-  static constexpr int kBuffers = kNow* kEights <= 4 ? 2 : 1;
+  static constexpr int kBuffers = kNow <= 4 / kEights ? 2 : 1;
 
   // kNow blocks of k, side by side.
   template <int kNow>
@@ -319,8 +319,8 @@ struct W4FewWarp {
         eights[eight] = min(eight, last_row / 8) * 8 * pitch;
       }
     }
-    int chunk = first >> p.layout.chunk_shift;  // the next to wait for
-    int num_ready = p.owns_token ? count : 0;   // blocks whose tokens are here
+    int chunk = first >> p.layout.chunk_shift;                  // the next to wait for
+    int num_ready = p.loads == W4TokenLoads::bulk ? 0 : count;  // blocks whose tokens are here
     const auto wait_for_tokens = [&](int end) {
       while (num_ready < end) {
         tile::ptx::mbarrier_wait(shared + p.layout.barrier(chunk), 0);
@@ -364,26 +364,6 @@ struct W4FewWarp {
       TESSERA_UNROLL
       for (int i = 0; i < kSums; ++i) sums[i] *= scale[i / kRegs][i / 2 % 2];
     }
-  }
-
-  // The warp's own part of the one row of A. Its latency counts: 4 KB are under way at once.
-  __device__ void load_own_token(int batch) const {
-    const char* from = p.a + batch * p.a_batch_bytes + static_cast<int64_t>(k_block) * 256;
-    const int end = count * 256;
-    for (int first = lane() * 16; first < end; first += 8 * 512) {
-      uint4 pieces[8];
-      TESSERA_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        if (first + i * 512 < end) {
-          pieces[i] = *reinterpret_cast<const uint4*>(from + first + i * 512);
-        }
-      }
-      TESSERA_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        if (first + i * 512 < end) tile::ptx::store_shared(tokens + first + i * 512, pieces[i]);
-      }
-    }
-    __syncwarp();
   }
 
   // Finishes and stores the sums, 16 rows by 16 tokens at a time. Loops with one copy of the
@@ -453,6 +433,34 @@ __device__ inline void load_few_tokens(const W4FewParams& p, uint32_t shared, in
   }
 }
 
+// Blocks [begin, end) of k of A's rows, to `target`, by num_threads threads. The latency counts: 8
+// pieces of each are under way at once, and the offsets in one row need no division.
+template <bool kIsOneRow>
+__device__ void load_by_threads(const W4FewParams& p, uint32_t target, int begin, int end,
+                                int batch, unsigned thread, unsigned num_threads) {
+  const char* a = p.a + batch * p.a_batch_bytes + static_cast<int64_t>(begin) * 256;
+  const unsigned row_pieces = (end - begin) * 16;
+  const unsigned num_pieces = row_pieces * (kIsOneRow ? 1 : p.layout.num_rows);
+  for (unsigned first = thread; first < num_pieces; first += 8 * num_threads) {
+    uint4 pieces[8];
+    uint32_t places[8];
+    TESSERA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const unsigned piece = first + i * num_threads;
+      if (piece < num_pieces) {
+        const unsigned row = kIsOneRow ? 0 : piece / row_pieces;
+        const unsigned offset = (piece - row * row_pieces) * 16;
+        pieces[i] = *reinterpret_cast<const uint4*>(a + row * p.a_row_bytes + offset);
+        places[i] = target + row * p.layout.token_pitch() + offset;
+      }
+    }
+    TESSERA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      if (first + i * num_threads < num_pieces) tile::ptx::store_shared(places[i], pieces[i]);
+    }
+  }
+}
+
 template <class T, class Tile>
 __global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
     gemm_w4_few_sm90_kernel(const __grid_constant__ W4FewParams p) {
@@ -474,14 +482,15 @@ __global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
   const int local = warp - block_part * p.units;
   const int first_part = rank * p.block_parts, part = first_part + block_part;
   const int k_block = p.first_k_block[part];
+  const bool is_own = Tile::kTokens == 8 && p.loads == W4TokenLoads::own;
   Warp work{.p = p,
             .shared = shared,
             .unit = first_unit + local,
             .count = local < num_units ? p.first_k_block[part + 1] - k_block : 0,
             .k_block = k_block,
             .ring = shared + layout.ring(warp),
-            .tokens = shared + layout.tokens(p.owns_token ? warp : 0),
-            .begin = p.owns_token ? k_block : p.first_k_block[first_part]};
+            .tokens = shared + layout.tokens(is_own ? warp : 0),
+            .begin = is_own ? k_block : p.first_k_block[first_part]};
   work.start();
   if (!p.is_static) tile::wait_for_previous(Sm90{});
   work.fill();
@@ -505,10 +514,15 @@ __global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
   __syncthreads();
   if (!p.releases_late) tile::release_next(Sm90{});
   tile::wait_for_previous(Sm90{});
-  if (Tile::kTokens == 8 && p.owns_token) {
-    work.load_own_token(batch);
+  const int end = is_own ? k_block + work.count : p.first_k_block[first_part + p.block_parts];
+  if (is_own) {
+    load_by_threads<true>(p, work.tokens, work.begin, end, batch, lane, 32);
+    __syncwarp();
+  } else if (p.loads == W4TokenLoads::shared) {
+    load_by_threads<false>(p, work.tokens, work.begin, end, batch, threadIdx.x, blockDim.x);
+    __syncthreads();
   } else if (warp == 0) {
-    load_few_tokens(p, shared, work.begin, p.first_k_block[first_part + p.block_parts], batch);
+    load_few_tokens(p, shared, work.begin, end, batch);
   }
 
   float sums[Warp::kSums] = {};
@@ -566,7 +580,7 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
   p.num_unit_blocks = plan.num_unit_blocks;
   p.is_static = args.b.is_static;
   p.releases_late = plan.releases_late;
-  p.owns_token = plan.owns_token;
+  p.loads = plan.loads;
   for (int part = 0; part <= plan.parts; ++part) {
     p.first_k_block[part] = w4_first_k_block(p.num_k_blocks, plan.parts, part);
   }
