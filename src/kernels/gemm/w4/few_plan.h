@@ -1,4 +1,4 @@
-// How a product of up to 64 tokens with 4-bit weights is cut for the Hopper kernel of few tokens:
+// How a product of few tokens with 4-bit weights is cut for the Hopper kernel of up to 64 tokens:
 // units of rows for each block, and the layout of shared memory. Tested on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -104,27 +104,40 @@ struct W4FewCut {
   W4TokenLoads loads = W4TokenLoads::bulk;
 };
 
-// The one place where cuts are chosen, by the rows of the weight and the tokens. A cut without
-// blocks on an SM: the kernel of more tokens serves. 29 clusters of 4 blocks that have an SM each
-// fit on any H200, 32 were measured to take two waves; where an SM holds two blocks, 64 fit.
+// The one place where cuts are chosen: the first rule whose limits the weight keeps. Each was
+// measured with 1, 8 and 16 tokens on the layer named beside it; of cuts within 2 % it has the one
+// that needs the least shared memory for a block.
+// - Up to 2 tokens an SM holds several small blocks: each that ends lets in one of the next kernel.
+//   The limit is not measured; by the bytes of A that all blocks read, it lies between 2 and 4.
+// - Up to 16, what a block reads of A counts. So the blocks of a cluster share A, and where there
+//   are enough rows a warp has 32.
+// - With more, the kernel of more tokens serves: with 32 it was 1.24 times (6144 x 4096) to 1.46
+//   times (28672 x 4096) as fast as the best cut.
+// Units of 0 are chosen by choose_w4_units; others were measured to be faster than its choice, or
+// as fast with less shared memory.
 struct W4FewRule {
   int64_t most_rows;
-  W4FewCut up_to_4, up_to_16, up_to_32, up_to_64;  // tokens
+  int64_t most_k;
+  W4FewCut up_to_2, up_to_8, up_to_16;  // tokens
 };
 inline constexpr W4FewRule kW4FewRules[] = {
-    {4096, {1, 1, 1, 2, false, W4TokenLoads::own}, {1, 4, 4, 2}, {1, 4, 4, 2}, {1, 9, 4, 1}},
-    {8192, {1, 1, 1, 3, false, W4TokenLoads::own}, {1, 6, 4, 2}, {1, 6, 4, 2}, {}},
-    {16384, {1, 7, 1, 1}, {1, 14, 2, 1}, {}, {}},
-    {INT64_MAX, {2, 7, 1, 1}, {2, 14, 2, 1}, {}, {}},
+    {4096, 8192, {1, 0, 1, 3}, {1, 4, 4, 3}, {1, 6, 4, 2}},              // 4096 x 4096
+    {4096, INT64_MAX, {1, 0, 2, 2}, {1, 0, 4, 1}, {1, 0, 4, 1}},         // 4096 x 14336
+    {8192, INT64_MAX, {1, 0, 1, 2}, {2, 0, 4, 2}, {2, 0, 4, 1}},         // 6144 x 4096
+    {16384, INT64_MAX, {1, 0, 1, 4}, {2, 0, 2, 1}, {2, 0, 2, 1}},        // 14336 x 4096
+    {65536, INT64_MAX, {2, 0, 2, 5}, {2, 0, 2, 2}, {2, 0, 2, 1}},        // 28672 x 4096
+    {INT64_MAX, INT64_MAX, {1, 2, 1, 5}, {2, 11, 1, 1}, {2, 11, 1, 1}},  // 128256 x 4096
 };
-constexpr W4FewCut choose_w4_cut(const W4Problem& problem) {
+// Null: the kernel of more tokens serves.
+constexpr std::optional<W4FewCut> choose_w4_cut(const W4Problem& problem) {
   for (const W4FewRule& rule : kW4FewRules) {
-    if (problem.n > rule.most_rows || problem.m > kW4FewMaxTokens) continue;
-    if (problem.m <= 4) return rule.up_to_4;
+    if (problem.n > rule.most_rows || problem.k > rule.most_k) continue;
+    if (problem.m <= 2) return rule.up_to_2;
+    if (problem.m <= 8) return rule.up_to_8;
     if (problem.m <= 16) return rule.up_to_16;
-    return problem.m <= 32 ? rule.up_to_32 : rule.up_to_64;
+    break;
   }
-  return {};
+  return std::nullopt;
 }
 
 struct W4FewPlan {
@@ -143,17 +156,19 @@ struct W4FewPlan {
 };
 
 // The units of a block: as many as make all SMs finish soonest, and among those the most, so that A
-// is read by the fewest blocks. Larger clusters leave SMs of a group of them idle: 32 clusters of 4
-// were measured to take two waves on 132 SMs.
-constexpr int choose_w4_units(const W4Problem& problem, int unit_rows, int warps_per_unit,
-                              int splits, int max_warps) {
+// is read by the fewest blocks. A further wave of blocks costs about as much as two units: 0.8 and
+// 4.4 by the times of 128256 rows with 8 and 16 tokens. Larger clusters leave SMs of a group of
+// them idle: of clusters of 4, 30 run at once where an SM holds one block, 62 where it holds two.
+constexpr int choose_w4_units(const W4Problem& problem, const W4FewCut& cut, int warps_per_unit,
+                              int max_warps) {
   const auto divide_up = [](int64_t value, int64_t by) { return (value + by - 1) / by; };
-  const int num_sms = splits > 2 ? problem.num_sms - problem.num_sms / 12 : problem.num_sms;
+  const int num_sms = cut.splits > 2 ? problem.num_sms - problem.num_sms / 12 : problem.num_sms;
   int best = 1;
   int64_t best_cost = 0;
   for (int units = 1; units * warps_per_unit <= max_warps; ++units) {
-    const int64_t blocks = divide_up(problem.n / unit_rows, units) * splits * problem.batch;
-    const int64_t cost = divide_up(blocks, num_sms) * units;
+    const int64_t blocks =
+        divide_up(problem.n / (16 * cut.wide), units) * cut.splits * problem.batch;
+    const int64_t cost = divide_up(blocks, int64_t{num_sms} * cut.per_sm) * (units + 2);
     if (units == 1 || cost <= best_cost) {
       best = units;
       best_cost = cost;
@@ -178,7 +193,7 @@ constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, in
   const int max_warps = w4_few_max_warps(plan.tokens);
   plan.units = cut.units;
   if (plan.units == 0) {
-    plan.units = choose_w4_units(problem, unit_rows, warps_per_unit, plan.splits, max_warps);
+    plan.units = choose_w4_units(problem, cut, warps_per_unit, max_warps);
   }
   plan.num_warps = plan.units * warps_per_unit;
   if (plan.num_warps > max_warps) return std::nullopt;
@@ -225,25 +240,30 @@ constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, in
 // For sizes of at least 1; null: the kernel of more tokens serves. The parts of k are those of
 // every other product with this weight.
 constexpr std::optional<W4FewPlan> plan_w4_few(const W4Problem& problem) {
+  const std::optional<W4FewCut> cut = choose_w4_cut(problem);
+  if (!cut) return std::nullopt;
   const int parts = choose_w4_parts(problem.n, problem.k, problem.group);
-  W4FewCut cut = choose_w4_cut(problem);
-  if (cut.per_sm == 0) return std::nullopt;
-  if (cut.wide > 1 && !has_w4_few_tile(problem.m <= 8 ? 8 : 16, problem.group, cut.wide)) {
-    cut.wide = 1;
+  std::optional<W4FewPlan> plan = make_w4_few_plan(problem, parts, *cut);
+  if (plan) return plan;
+  // Units of 16 rows for groups whose scales leave no registers for 32; smaller clusters for a k
+  // that is too short for as many parts.
+  W4FewCut other = *cut;
+  if (!has_w4_few_tile(problem.m <= 8 ? 8 : 16, problem.group, other.wide)) other.wide = 1;
+  while (parts % other.splits != 0) other.splits /= 2;
+  other.units = 0;
+  // Where the blocks of an SM do not fit: fewer of them, or clusters, whose blocks share A. Such
+  // blocks may have few rows, and each reads A, so many waves of them pay only up to two tokens.
+  for (const int splits : {other.splits, parts}) {
+    other.splits = splits;
+    for (other.per_sm = cut->per_sm; other.per_sm > 0; --other.per_sm) {
+      plan = make_w4_few_plan(problem, parts, other);
+      if (!plan) continue;
+      const bool has_many_waves = plan->num_blocks > 2 * other.per_sm * problem.num_sms;
+      if (problem.m > 2 && has_many_waves) return std::nullopt;
+      return plan;
+    }
   }
-  // A weight with fewer parts of k than its rows let expect.
-  while (parts % cut.splits != 0) cut.splits /= 2;
-  std::optional<W4FewPlan> plan = make_w4_few_plan(problem, parts, cut);
-  // Fewer units for each block, or clusters, whose blocks each have a share of A.
-  for (const int splits : {cut.splits, parts}) {
-    if (plan) break;
-    plan = make_w4_few_plan(problem, parts, {cut.wide, 0, splits, 1});
-  }
-  // Every block reads A, so many waves of blocks pay only for a single token.
-  if (plan && problem.m > 1 && plan->num_blocks > 2 * cut.per_sm * problem.num_sms) {
-    return std::nullopt;
-  }
-  return plan;
+  return std::nullopt;
 }
 
 }  // namespace tessera::kernels

@@ -10,7 +10,7 @@
 //           warp, by cp.async, and reads them back: warps never wait for one another. A static
 //           weight's ring is filled before the kernel in front has finished. A comes by bulk copies
 //           in chunks of k, each with a barrier, or by plain loads, and stays; the parts of a
-//           single row may be loaded by every warp for itself, which is sooner.
+//           single row may be loaded by every warp for itself.
 // Output    As that of w4_sm90.cuh, bit for bit: the same parts of k, added in the same order, and
 //           the same sums of groups.
 // Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds, and 4 more instructions with
