@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -105,6 +106,33 @@ double token_seconds(const LoadResult& one) {
   return one.num_tokens > 1 ? gaps / static_cast<double>(one.num_tokens - 1) : 0;
 }
 
+// The time in which every request had its first token and none its last: how fast tokens come then.
+// Empty if there is none. An event may have several tokens; they count as its request's mean.
+Json steady_part(const std::vector<LoadResult>& results) {
+  double begin = 0, end = std::numeric_limits<double>::infinity();
+  for (const LoadResult& one : results) {
+    const double first = one.start_s + one.first_s;
+    begin = std::max(begin, first);
+    end = std::min(end, std::accumulate(one.gaps_s.begin(), one.gaps_s.end(), first));
+  }
+  if (!(end > begin)) return {};
+  double num_tokens = 0;
+  for (const LoadResult& one : results) {
+    double time = one.start_s + one.first_s;
+    int64_t num_events = 0;
+    for (const double gap : one.gaps_s) {
+      time += gap;
+      num_events += time > begin && time <= end ? 1 : 0;
+    }
+    num_tokens += static_cast<double>(num_events) * static_cast<double>(one.num_tokens) /
+                  static_cast<double>(one.gaps_s.size() + 1);
+  }
+  return {{"begin_s", rounded(begin)},
+          {"seconds", rounded(end - begin)},
+          {"tokens", rounded(num_tokens)},
+          {"tokens_per_second", rounded(num_tokens / (end - begin))}};
+}
+
 Json report(const LoadFlags& flags, const std::vector<LoadResult>& results) {
   std::vector<double> first, gaps, per_token, total;
   int64_t num_prompt = 0, num_output = 0, num_good = 0;
@@ -150,6 +178,11 @@ Json report(const LoadFlags& flags, const std::vector<LoadResult>& results) {
       {"inter_token_ms", summary(std::move(gaps))},
       {"time_per_output_token_ms", summary(std::move(per_token))},
       {"request_ms", summary(std::move(total))}};
+  const bool has_all_at_once =
+      failures.empty() && flags.rate == 0 && std::ssize(results) <= flags.concurrency;
+  if (const Json steady = has_all_at_once ? steady_part(results) : Json(); !steady.is_null()) {
+    json["all_at_once"] = steady;
+  }
   if (flags.ttft_limit_ms > 0 || flags.token_limit_ms > 0) {
     json["goodput"] = {{"first_token_limit_ms", flags.ttft_limit_ms},
                        {"token_limit_ms", flags.token_limit_ms},

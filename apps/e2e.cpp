@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "apps/e2e_constraint.h"
 #include "apps/e2e_explain.h"
 #include "apps/e2e_subject.h"
 #include "apps/generate.h"
@@ -14,6 +15,7 @@
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
+#include "apps/shape_tokenizer.h"
 #include "apps/verbs.h"
 #include "bench/ceilings.h"
 #include "bench/device_trace.h"
@@ -47,6 +49,7 @@ struct BenchE2eOptions {
   int64_t repeat = 3;
   int64_t warmup = 1;
   std::string json;
+  bool is_constrained = false;
   bool has_explain = false;
   std::string profile;
   std::optional<double> bandwidth_tbs = {};
@@ -117,7 +120,8 @@ Json result_json(const std::string& workload, const E2eResult& result, double re
                  {"prompt", result.shape.prompt},
                  {"generate", result.shape.generate}}},
                {"prefill_tokens_per_second", rounded(result.prefill_rate())},
-               {"prefill_ms", rounded(result.prefill_seconds * 1e3)}};
+               {"prefill_ms", rounded(result.prefill_seconds * 1e3)},
+               {"pass_ms", rounded(result.pass_seconds * 1e3)}};
   if (!result.step_seconds.empty()) {
     const auto milliseconds = [&](double share) {
       return rounded(bench::percentile(result.step_seconds, share) * 1e3);
@@ -179,6 +183,7 @@ std::string result_text(const Json& result) {
                    " tokens accepted, in all passes; ",
                    fixed(drafts["tokens_per_step"].get<double>(), 2), " tokens a step\n");
   }
+  if (result.contains("constraint")) text += constraint_text(result["constraint"]);
   if (result.contains("speed_up")) {
     text += concat("  plain   ", show_rate(result["plain_decode_tokens_per_second"].get<double>()),
                    " without speculation: ", fixed(result["speed_up"].get<double>(), 2),
@@ -252,8 +257,18 @@ ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
     plain_rate = time(*make_subject_engine(bench.subject, plain)).decode_rate();
   }
   reset_peak_bytes(made.device);
-  const std::unique_ptr<Engine> engine = make_subject_engine(bench.subject, made);
-  const E2eResult result = time(*engine);
+  std::optional<Tokenizer> tokenizer;
+  if (options.is_constrained && bench.subject.folder.empty()) {
+    tokenizer = make_shape_tokenizer(bench.subject.config.vocab);
+  }
+  const std::unique_ptr<Engine> engine =
+      make_subject_engine(bench.subject, made, std::move(tokenizer));
+  std::optional<ConstraintCost> cost;
+  if (options.is_constrained) {
+    cost = measure_constraint(*engine, shape, static_cast<int>(options.warmup),
+                              static_cast<int>(options.repeat));
+  }
+  const E2eResult result = cost ? cost->plain : time(*engine);
   ShapeReport report;
   report.json =
       result_json(bench.workload, result, read_weight_bytes(bench.subject, result.metrics, made),
@@ -261,6 +276,7 @@ ShapeReport run_shape(Bench& bench, const E2eShape& shape) {
   if (!made.device.is_cpu()) {
     report.json["memory"]["driver_used_bytes"] = used_device_bytes(made.device);
   }
+  if (cost) report.json["constraint"] = constraint_json(*cost);
   if (plain_rate > 0) {
     report.json["plain_decode_tokens_per_second"] = rounded(plain_rate);
     report.json["speed_up"] = rounded(result.decode_rate() / plain_rate);
@@ -360,6 +376,8 @@ void add_bench_e2e(CLI::App& bench, int&) {
               "The same for the draft model of --speculate draft");
   flags.toggle("--repeating", options->subject.is_repeating,
                "Weights that make the text repeat itself, for --speculate; needs --shape");
+  flags.toggle("--constrained", options->is_constrained,
+               "Also with every sequence held to a JSON schema: what masks cost");
   flags.quantity("--batch", options->batch, "N", "Sequences at once; 1 if absent");
   flags.quantity("--prompt", options->prompt, "N", "Tokens of a prompt; 512 if absent");
   flags.quantity("--generate", options->generate, "N", "Tokens to generate; 128 if absent");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -46,6 +47,7 @@ struct Energy {
 
 // One run of the whole batch.
 struct Pass {
+  double seconds = 0;  // from the first step to the last output
   double prefill_seconds = 0;
   std::vector<double> step_seconds = {};
   int64_t num_decoded = 0;                // tokens of these steps
@@ -60,13 +62,17 @@ struct PassWatch {
   std::function<void(const StepClock& clock, int64_t step)> after_step = {};
   const bench::PowerMeter* power = nullptr;
 };
-// A step counts as decoding once every sequence has its first token.
+using ConstraintPtr = std::shared_ptr<const Constraint>;
+
+// A step counts as decoding once every sequence has its first token. If there is a constraint,
+// every sequence is held to it.
 Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random,
-              const PassWatch& watch = {});
+              const PassWatch& watch = {}, const ConstraintPtr& constraint = {});
 
 struct E2eResult {
   E2eShape shape;
-  double prefill_seconds = 0;  // median over the repeats, until every sequence has a token
+  double pass_seconds = 0;                // median over the repeats, until the last output
+  double prefill_seconds = 0;             // likewise, until every sequence has a token
   std::vector<double> step_seconds = {};  // of steps that made a token for each sequence
   int64_t num_decoded = 0;                // tokens of these steps
   std::vector<double> host_seconds = {};  // of the same steps
@@ -83,6 +89,7 @@ struct E2eResult {
 EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t page_bytes);
 
 // Runs the shape `num_warmup + num_repeats` times; only the last num_repeats are timed.
-E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num_repeats);
+E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num_repeats,
+                  const ConstraintPtr& constraint = {}, uint32_t seed = 7);
 
 }  // namespace tessera::apps

@@ -26,13 +26,15 @@ std::optional<int64_t> count_after(std::string_view text, std::string_view lette
   return count && *count > 0 ? count : std::nullopt;
 }
 
-Request make_request(const E2eShape& shape, int64_t vocab, std::mt19937& random) {
+Request make_request(const E2eShape& shape, int64_t vocab, std::mt19937& random,
+                     const ConstraintPtr& constraint) {
   std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(vocab - 1));
   Request request;
   for (int64_t i = 0; i < shape.prompt; ++i) request.prompt.push_back(token(random));
   request.sampling.temperature = 0;
   request.max_new_tokens = shape.generate + 1;  // prefill itself yields the first token
   request.ignores_eos = true;
+  request.constraint = constraint;
   return request;
 }
 
@@ -120,9 +122,10 @@ std::optional<E2eWorkload> find_e2e_workload(std::string_view name) {
   return E2eWorkload{.name = std::string(name), .shapes = {shape}};
 }
 
-Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random, const PassWatch& watch) {
+Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random, const PassWatch& watch,
+              const ConstraintPtr& constraint) {
   for (int64_t i = 0; i < shape.batch; ++i) {
-    if (!engine.submit(make_request(shape, engine.vocab(), random))) {
+    if (!engine.submit(make_request(shape, engine.vocab(), random, constraint))) {
       fail(concat("bench: the engine refused sequence ", i + 1, " of ", shape.batch));
     }
   }
@@ -158,6 +161,7 @@ Pass run_pass(Engine& engine, const E2eShape& shape, std::mt19937& random, const
     const EngineMetrics metrics = engine.metrics();
     if (metrics.num_held_pages >= pass.fullest.num_held_pages) pass.fullest = metrics;
   }
+  pass.seconds = seconds_since(start);
   pass.energy = energy.stop(shape.batch * (shape.generate > 0 ? shape.generate : shape.prompt));
   return pass;
 }
@@ -188,19 +192,22 @@ EngineOptions e2e_options(EngineOptions options, const E2eShape& shape, int64_t 
   return options;
 }
 
-E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num_repeats) {
-  std::mt19937 random(7);
+E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num_repeats,
+                  const ConstraintPtr& constraint, uint32_t seed) {
+  std::mt19937 random(seed);
   E2eResult result = {.shape = shape};
-  std::vector<double> prefills;
+  std::vector<double> prefills, passes;
   std::optional<bench::PowerMeter> power;
   if (!engine.device().is_cpu()) power.emplace(bench::pci_bus_id(engine.device()));
   for (int i = 0; i < num_warmup + num_repeats; ++i) {
-    const Pass pass = run_pass(engine, shape, random, {.power = power ? &*power : nullptr});
+    const Pass pass =
+        run_pass(engine, shape, random, {.power = power ? &*power : nullptr}, constraint);
     result.metrics = pass.fullest;
     result.num_steps = pass.num_steps;
     result.num_prefill_steps = pass.num_prefill_steps;
     if (i < num_warmup) continue;
     prefills.push_back(pass.prefill_seconds);
+    passes.push_back(pass.seconds);
     result.num_decoded += pass.num_decoded;
     result.step_seconds.insert(result.step_seconds.end(), pass.step_seconds.begin(),
                                pass.step_seconds.end());
@@ -213,6 +220,7 @@ E2eResult run_e2e(Engine& engine, const E2eShape& shape, int num_warmup, int num
     all.tokens += pass.energy->tokens;
   }
   result.prefill_seconds = bench::percentile(prefills, 0.5);
+  result.pass_seconds = bench::percentile(passes, 0.5);
   return result;
 }
 

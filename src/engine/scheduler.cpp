@@ -250,10 +250,12 @@ void Scheduler::add_metrics(EngineMetrics& metrics) const {
 
   // Rows in use of each page. Lists that share a page may differ in what one wrote after the fork;
   // the larger count is right.
-  std::vector<int64_t> used(static_cast<size_t>(stats.num_pages), 0);
+  const bool is_shared = stats.num_shared > 0;
+  std::vector<int64_t> used(is_shared ? static_cast<size_t>(stats.num_pages) : 0, 0);
   for_each_list(running_, [&](const cache::PageList& list) {
     ++metrics.num_running;
-    for (size_t i = 0; i < list.pages.size(); ++i) {
+    if (!is_shared) metrics.num_held_tokens += list.num_tokens;
+    for (size_t i = 0; is_shared && i < list.pages.size(); ++i) {
       const int64_t rows =
           std::min(page_size, list.num_tokens - static_cast<int64_t>(i) * page_size);
       int64_t& most = used[static_cast<size_t>(list.pages[i])];

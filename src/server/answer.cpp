@@ -14,6 +14,10 @@ namespace tessera::server {
 namespace {
 
 std::string json_string(std::string_view text) {
+  const auto is_plain = [](char letter) {
+    return letter >= ' ' && letter <= '~' && letter != '"' && letter != '\\';
+  };
+  if (std::ranges::all_of(text, is_plain)) return std::string("\"").append(text).append("\"");
   return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

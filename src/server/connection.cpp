@@ -10,7 +10,6 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
-#include <cstdio>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -29,14 +28,6 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr double kLingerSeconds = 2;  // for the client to read an answer given before its request
                                       // had arrived
 constexpr size_t kPipelinedBytes = 64 << 10;
-
-std::string chunk_of(std::string_view text) {
-  std::array<char, 20> size{};
-  const int length = std::snprintf(size.data(), size.size(), "%zx\r\n", text.size());
-  std::string chunk(size.data(), static_cast<size_t>(length));
-  chunk += text;
-  return chunk += "\r\n";
-}
 
 class HttpConnection;
 
@@ -117,8 +108,13 @@ class HttpConnection final : public Connection,
 
   bool keeps_alive() const { return is_keep_alive_ && !is_draining_; }
 
-  void send(std::string text) {
+  void send(std::string_view text) {
     if (is_closed_) return;
+    if (!is_writing_) text.remove_prefix(transport_->write_now(text.data(), text.size()));
+    if (text.empty()) {
+      if (is_ending_) end();
+      return;
+    }
     pending_ += text;
     const auto limit = static_cast<size_t>(settings_.limits.stream_bytes);
     // A whole answer may be longer than what a stream may owe.
@@ -138,6 +134,7 @@ class HttpConnection final : public Connection,
       return;
     }
     reset_parser();
+    if (is_draining_ && is_idle()) return close();
     limit_time(settings_.limits.idle_seconds);
     if (input_.empty()) return read();
     // Not from within the handler of the request before, which would recurse.
@@ -354,7 +351,7 @@ void HttpExchange::respond(HttpResponse response) {
   const bool is_kept = connection_->keeps_alive() && !response.closes;
   std::string text = response_head(response, std::ssize(response.body), is_kept);
   if (request_.method != "HEAD") text += response.body;
-  connection_->send(std::move(text));
+  connection_->send(text);
   if (connection_) finish(is_kept);
 }
 
@@ -368,12 +365,12 @@ void HttpExchange::begin_stream(HttpResponse head) {
     const std::string_view chunked = "Transfer-Encoding: chunked\r\n";
     text.erase(text.find(chunked), chunked.size());
   }
-  connection_->send(std::move(text));
+  connection_->send(text);
 }
 
 void HttpExchange::write(std::string_view text) {
   if (!connection_ || text.empty()) return;
-  connection_->send(is_http10_ ? std::string(text) : chunk_of(text));
+  is_http10_ ? connection_->send(text) : connection_->send(chunk_of(text));
 }
 
 void HttpExchange::end_stream() {

@@ -103,5 +103,7 @@ class HttpServer {
 std::string_view status_text(int status);
 // Status line and headers, with the empty line. A length of -1 announces chunks.
 std::string response_head(const HttpResponse& response, int64_t length, bool is_kept);
+// A piece of a body in chunks. Not for an empty text, which would end the body.
+std::string chunk_of(std::string_view text);
 
 }  // namespace tessera::server

@@ -1,5 +1,8 @@
 // Responses as text.
 // SPDX-License-Identifier: MIT
+#include <array>
+#include <charconv>
+
 #include "server/http.h"
 
 namespace tessera::server {
@@ -35,6 +38,15 @@ std::string response_head(const HttpResponse& response, int64_t length, bool is_
   for (const auto& [name, value] : response.headers) head += name + ": " + value + "\r\n";
   head += is_kept ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   return head;
+}
+
+std::string chunk_of(std::string_view text) {
+  constexpr std::string_view kEnd = "\r\n";
+  std::array<char, 16> size{};
+  char* const end = std::to_chars(size.data(), size.data() + size.size(), text.size(), 16).ptr;
+  std::string chunk;
+  chunk.reserve(size.size() + text.size() + 2 * kEnd.size());
+  return chunk.append(size.data(), end).append(kEnd).append(text).append(kEnd);
 }
 
 }  // namespace tessera::server

@@ -20,6 +20,9 @@ class Transport {
   virtual void start(Done done) = 0;  // the handshake, if there is one
   virtual void read_some(char* to, size_t size, Done done) = 0;
   virtual void write_some(const char* from, size_t size, Done done) = 0;
+  // Writes what the system takes at once and returns how many bytes that is; 0 also if the peer has
+  // gone, which write_some then tells. Not while a write is under way.
+  virtual size_t write_now(const char* from, size_t size) = 0;
   virtual void end_sending() = 0;  // the peer sees the end; reading goes on
   virtual void close() = 0;
 };

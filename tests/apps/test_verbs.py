@@ -228,6 +228,20 @@ def test_bench_e2e_reports_speeds_and_memory(tmp_path):
     assert done.returncode == 0
     assert "decode" in done.stdout
     assert json.loads(file.read_text())["random_weights"] is True
+    assert json.loads(file.read_text())["results"][0]["pass_ms"] > 0
+
+
+def test_bench_e2e_tells_what_masks_cost():
+    quick = ("bench", "e2e", "--shape", "tessera-13m", "--repeat", 2, "--batch", 4, "--prompt", 16)
+    result = call_json(*quick, "--generate", 30, "--constrained", "--json", "-")["results"][0]
+    cost = result["constraint"]
+    assert json.loads(cost["schema"])["type"] == "array"
+    # Two passes of four sequences, each with the token that its prompt yields.
+    assert cost["masks"] == 2 * 4 * 31 and cost["mask_us"] > 0 and cost["wasted_rows"] == 0
+    assert cost["step_ms"]["median"] > 0 and cost["decode_tokens_per_second"] > 0
+    assert cost["cost"] > -1 and cost["cost_of_median_step"] > -1
+    done = call(*quick, "--generate", 0, "--constrained")
+    assert done.returncode == 2 and "--constrained is for workloads that generate" in done.stderr
 
 
 def test_doctor_knows_the_machine():

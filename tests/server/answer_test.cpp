@@ -50,6 +50,19 @@ TEST(WholeAnswer, JoinsThePieces) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 2);
 }
 
+// Every letter of ASCII, and what is more than that.
+TEST(StreamedAnswer, EscapesWhatJsonMust) {
+  Answer answer = answer_to(R"({"prompt": [3], "stream": true})");
+  std::vector<std::string> texts = {"\xC3\xA9\xF0\x9F\x98\x80", "a\"b\\c", "plain text ~"};
+  for (char letter = 0; letter < 127; ++letter) texts.push_back(std::string(1, letter));
+  texts.push_back("\x7F");
+  for (const std::string& text : texts) {
+    const std::string event = answer.take(0, piece(text));
+    EXPECT_EQ(event_of(event)["choices"][0]["text"], text);
+    EXPECT_EQ(event.find('\n'), event.size() - 2);
+  }
+}
+
 TEST(StreamedAnswer, IsOneEventForEachPieceWithText) {
   Answer answer =
       answer_to(R"({"prompt": [3], "stream": true, "stream_options": {"include_usage": true}})");
