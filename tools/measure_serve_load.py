@@ -224,6 +224,7 @@ def compare_one(options, folder):
               "rounds": options.rounds, "flags": options.flags,
               "commit": run([options.binary, "--version"]).stdout.strip(),
               "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+              "cpu": re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()).group(1),
               "cores": len(os.sched_getaffinity(0)),
               "disturbed": sum(one[0] > MOST_BYSTANDERS for one in rounds)}
     for kind, place in (("wall", 0), ("processor", 1)):
