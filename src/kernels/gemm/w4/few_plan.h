@@ -1,5 +1,5 @@
-// How a product of few tokens with 4-bit weights is cut for the Hopper kernel of up to 64 tokens:
-// units of rows for each block, and the layout of shared memory. Tested on the CPU.
+// How a product with 4-bit weights is cut for the Hopper kernel of up to 16 tokens: units of rows
+// for each block, and the layout of shared memory. Tested on the CPU.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,23 +11,19 @@
 
 namespace tessera::kernels {
 
-inline constexpr int kW4FewMaxTokens = 64;
-// Warps of a block: 16 leave 128 registers for a thread, 12 leave 168.
-constexpr int w4_few_max_warps(int tokens) { return tokens > 32 ? 12 : 16; }
+inline constexpr int kW4FewMaxTokens = 16;
+inline constexpr int kW4FewMaxWarps = 16;  // of a block: they leave 128 registers for a thread
 inline constexpr int kW4FewMaxChunks = 16;
-// The longest part of a row of A, in blocks of k, that each warp may load for itself.
-inline constexpr int kW4OwnBlocks = 32;
 // Of an SM, and what the system takes of it for each block.
 inline constexpr int kW4SharedOfSm = 228 * 1024;
 inline constexpr int kW4SharedPerBlock = 1024;
 
-// A warp's ring. A slot has so many blocks of 128 elements of k, which are multiplied side by side;
-// one where the sums of a block depend on those of the one before, or registers are short.
-constexpr int w4_few_pair(int tokens, int group, int wide) {
-  return group != kW4StageK || tokens > 16 ? 1 : (tokens == 8 ? 4 : 2) / wide;
-}
-constexpr int w4_few_slots(int tokens, int group, int wide) {
-  return tokens > 16 ? 4 : 8 / (w4_few_pair(tokens, group, wide) * wide);
+// A warp's ring: codes of 8 blocks of 16 rows by 128 elements of k, and their scales and zero
+// points, whether there are any or not.
+inline constexpr int kW4RingBlocks = 8;
+constexpr int w4_few_ring_bytes(int group) {
+  const int groups = group == 0 ? 0 : kW4StageK / group;
+  return kW4RingBlocks * (1024 + groups * 80);
 }
 
 // A warp multiplies a unit, kWide times 16 rows of the weight, by kTokens rows of A.
@@ -37,39 +33,30 @@ struct W4FewTile {
   static constexpr int kGroup = kGroup_;
   static constexpr int kWide = kWide_;
   static constexpr int kGroups = kGroup == 0 ? 0 : kW4StageK / kGroup;  // of a block of k
-  static constexpr int kPair = w4_few_pair(kTokens, kGroup, kWide);
-  static constexpr int kSlots = w4_few_slots(kTokens, kGroup, kWide);
-  // Codes, scales and zero points, whether there are any or not.
+  // A slot of the ring has so many blocks of k, which are multiplied side by side; one where the
+  // sums of a block depend on those of the one before.
+  static constexpr int kPair = kGroup != kW4StageK ? 1 : (kTokens == 8 ? 4 : 2) / kWide;
+  static constexpr int kSlots = kW4RingBlocks / (kPair * kWide);
   static constexpr int kCodeBytes = kPair * kWide * 1024;
   static constexpr int kScaleBytes = kPair * kWide * kGroups * 64;
   static constexpr int kSlotBytes = kCodeBytes + kScaleBytes + kScaleBytes / 4;
-  static constexpr bool kFoldsOverTokens = kTokens > 16;  // a cluster's partial sums, where A was
-  static_assert(kWide == 1 || (kWide == 2 && kTokens <= 16));
+  static_assert((kTokens == 8 || kTokens == 16) && (kWide == 1 || kWide == 2));
+  static_assert(kSlots * kSlotBytes == w4_few_ring_bytes(kGroup));
   static_assert(kSlots * kSlotBytes >= kWide * kTokens * 64, "a ring holds the sums of its warp");
 };
+// More tokens or rows leave no registers for the scales of small groups.
 constexpr bool has_w4_few_tile(int tokens, int group, int wide) {
-  // More leave no registers for the scales.
   if (group == 32) return tokens == 8 && wide == 1;
-  if (group == 64 && (tokens == 64 || (tokens == 16 && wide == 2))) return false;
-  return wide == 1 || tokens <= 16;
+  return group != 64 || tokens == 8 || wide == 1;
 }
-constexpr int w4_few_ring_bytes(int tokens, int group, int wide) {
-  const int slot_blocks = w4_few_pair(tokens, group, wide) * wide;
-  const int groups = group == 0 ? 0 : kW4StageK / group;
-  return w4_few_slots(tokens, group, wide) * slot_blocks * (1024 + groups * 80);
-}
-static_assert(w4_few_ring_bytes(8, 64, 2) ==
-              W4FewTile<8, 64, 2>::kSlots * W4FewTile<8, 64, 2>::kSlotBytes);
 
 // Shared memory: barriers, the partial sums of a cluster, A, a ring for each warp. A's rows are 16
 // bytes more apart than they are long, so that ldmatrix finds eight of them in different banks.
 struct W4FewLayout {
   int num_rows;     // of A
-  int padded_rows;  // with more than 16 rows, as many as whole eights have
-  int row_bytes;    // of the block's part of k, or of a warp's
-  int num_copies;   // of A: 1, or one for each warp
+  int row_bytes;    // of the block's share of k
   int chunk_shift;  // a chunk of A has 1 << chunk_shift blocks of k
-  int fold_bytes;   // beside A
+  int fold_bytes;
   int ring_bytes;
   int num_warps;
 
@@ -77,19 +64,13 @@ struct W4FewLayout {
   constexpr int fold_barrier() const { return 8 * kW4FewMaxChunks; }
   constexpr int fold() const { return 256; }
   constexpr int token_pitch() const { return row_bytes + 16; }
-  constexpr int tokens(int copy) const {
-    return fold() + fold_bytes + copy * padded_rows * token_pitch();
-  }
+  constexpr int tokens() const { return fold() + fold_bytes; }
+  constexpr int tokens_end() const { return tokens() + num_rows * token_pitch(); }
   constexpr int ring(int warp) const {
-    return (tokens(num_copies) + 127) / 128 * 128 + warp * ring_bytes;
+    return (tokens_end() + 127) / 128 * 128 + warp * ring_bytes;
   }
   constexpr int size() const { return ring(num_warps); }
 };
-
-// How A comes into shared memory: by bulk copies in chunks of k, each with a barrier; by loads of
-// all warps, for which the block waits; or, a single row, by loads of each warp for itself, which
-// need no barrier.
-enum class W4TokenLoads { bulk, shared, own };
 
 // How the rows and the parts of k are dealt out.
 struct W4FewCut {
@@ -100,8 +81,6 @@ struct W4FewCut {
   // Otherwise an SM that is free first takes several blocks of the next kernel, and another none:
   // 4096 x 14336 was measured to take 13.2 us instead of 10.1.
   int per_sm;
-  bool releases_late = false;  // the next kernel may start once this one has multiplied, not before
-  W4TokenLoads loads = W4TokenLoads::bulk;
 };
 
 // The one place where cuts are chosen: the first rule whose limits the weight keeps. Each was
@@ -128,29 +107,22 @@ inline constexpr W4FewRule kW4FewRules[] = {
     {65536, INT64_MAX, {2, 0, 2, 5}, {2, 0, 2, 2}, {2, 0, 2, 1}},        // 28672 x 4096
     {INT64_MAX, INT64_MAX, {1, 2, 1, 5}, {2, 11, 1, 1}, {2, 11, 1, 1}},  // 128256 x 4096
 };
-// Null: the kernel of more tokens serves.
-constexpr std::optional<W4FewCut> choose_w4_cut(const W4Problem& problem) {
-  for (const W4FewRule& rule : kW4FewRules) {
-    if (problem.n > rule.most_rows || problem.k > rule.most_k) continue;
-    if (problem.m <= 2) return rule.up_to_2;
-    if (problem.m <= 8) return rule.up_to_8;
-    if (problem.m <= 16) return rule.up_to_16;
-    break;
-  }
-  return std::nullopt;
+constexpr W4FewCut choose_w4_cut(const W4Problem& problem) {
+  const W4FewRule* rule = kW4FewRules;
+  while (problem.n > rule->most_rows || problem.k > rule->most_k) ++rule;  // the last has no limits
+  if (problem.m <= 2) return rule->up_to_2;
+  return problem.m <= 8 ? rule->up_to_8 : rule->up_to_16;
 }
 
 struct W4FewPlan {
-  int tokens;  // of the tile: 8, 16, 32 or 64
+  int tokens;  // of the tile: 8 or 16
   int wide;
   int parts;  // of k
   int splits;
   int units;  // of 16 * wide rows, of a block
   int num_unit_blocks;
   int num_blocks;
-  int num_warps;  // of a block: units times the parts that it has
-  bool releases_late;
-  W4TokenLoads loads;
+  int num_warps;     // of a block: units times the parts that it has
   int shared_bytes;  // of a block: what the layout needs, or more
   W4FewLayout layout;
 };
@@ -159,13 +131,12 @@ struct W4FewPlan {
 // is read by the fewest blocks. A further wave of blocks costs about as much as two units: 0.8 and
 // 4.4 by the times of 128256 rows with 8 and 16 tokens. Larger clusters leave SMs of a group of
 // them idle: of clusters of 4, 30 run at once where an SM holds one block, 62 where it holds two.
-constexpr int choose_w4_units(const W4Problem& problem, const W4FewCut& cut, int warps_per_unit,
-                              int max_warps) {
+constexpr int choose_w4_units(const W4Problem& problem, const W4FewCut& cut, int warps_per_unit) {
   const auto divide_up = [](int64_t value, int64_t by) { return (value + by - 1) / by; };
   const int num_sms = cut.splits > 2 ? problem.num_sms - problem.num_sms / 12 : problem.num_sms;
   int best = 1;
   int64_t best_cost = 0;
-  for (int units = 1; units * warps_per_unit <= max_warps; ++units) {
+  for (int units = 1; units * warps_per_unit <= kW4FewMaxWarps; ++units) {
     const int64_t blocks =
         divide_up(problem.n / (16 * cut.wide), units) * cut.splits * problem.batch;
     const int64_t cost = divide_up(blocks, int64_t{num_sms} * cut.per_sm) * (units + 2);
@@ -177,45 +148,31 @@ constexpr int choose_w4_units(const W4Problem& problem, const W4FewCut& cut, int
   return best;
 }
 
-// Null: no tile is compiled for the cut, or as many blocks do not fit into the shared memory.
+// For at most kW4FewMaxTokens tokens. Null: no tile is compiled for the cut, or as many blocks do
+// not fit into the shared memory.
 constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, int parts,
                                                     const W4FewCut& cut) {
   W4FewPlan plan{};
-  plan.tokens = problem.m <= 8 ? 8 : problem.m <= 16 ? 16 : problem.m <= 32 ? 32 : 64;
+  plan.tokens = problem.m <= 8 ? 8 : 16;
   plan.wide = cut.wide;
-  if (problem.m > kW4FewMaxTokens || !has_w4_few_tile(plan.tokens, problem.group, plan.wide)) {
-    return std::nullopt;
-  }
+  if (!has_w4_few_tile(plan.tokens, problem.group, plan.wide)) return std::nullopt;
   plan.parts = parts;
   plan.splits = cut.splits;
   if (parts % plan.splits != 0) return std::nullopt;
   const int warps_per_unit = parts / plan.splits, unit_rows = 16 * plan.wide;
-  const int max_warps = w4_few_max_warps(plan.tokens);
   plan.units = cut.units;
-  if (plan.units == 0) {
-    plan.units = choose_w4_units(problem, cut, warps_per_unit, max_warps);
-  }
+  if (plan.units == 0) plan.units = choose_w4_units(problem, cut, warps_per_unit);
   plan.num_warps = plan.units * warps_per_unit;
-  if (plan.num_warps > max_warps) return std::nullopt;
+  if (plan.num_warps > kW4FewMaxWarps) return std::nullopt;
   const int64_t units = problem.n / unit_rows;
   plan.num_unit_blocks = static_cast<int>((units + plan.units - 1) / plan.units);
   plan.num_blocks = static_cast<int>(plan.num_unit_blocks * plan.splits * problem.batch);
-  plan.releases_late = cut.releases_late;
 
   W4FewLayout& layout = plan.layout;
   const int64_t k_blocks = problem.k / kW4StageK;
-  const int64_t part_blocks = (k_blocks + parts - 1) / parts;
-  plan.loads = cut.loads;
-  if (plan.loads == W4TokenLoads::own &&
-      (problem.m > 1 || plan.splits > 1 || part_blocks > kW4OwnBlocks)) {
-    plan.loads = W4TokenLoads::bulk;
-  }
-  const bool is_own = plan.loads == W4TokenLoads::own;
-  const int64_t block_k_blocks = is_own ? part_blocks : (k_blocks + plan.splits - 1) / plan.splits;
+  const int64_t block_k_blocks = (k_blocks + plan.splits - 1) / plan.splits;
   if (block_k_blocks > 4096) return std::nullopt;
   layout.num_rows = static_cast<int>(problem.m);
-  layout.padded_rows = plan.tokens <= 16 ? layout.num_rows : (layout.num_rows + 7) / 8 * 8;
-  layout.num_copies = is_own ? plan.num_warps : 1;
   layout.row_bytes = static_cast<int>(block_k_blocks * kW4StageK * 2);
   // Small chunks, so that with many rows products start long before all of them are here.
   layout.chunk_shift = problem.m <= 4 ? 3 : 2;
@@ -223,12 +180,8 @@ constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, in
   if (plan.splits > 1) {
     const int owned = (plan.units + plan.splits - 1) / plan.splits;
     layout.fold_bytes = owned * parts * plan.wide * plan.tokens * 64;
-    if (plan.tokens > 16) {
-      const int token_bytes = layout.padded_rows * layout.token_pitch();
-      layout.fold_bytes = std::max(0, (layout.fold_bytes - token_bytes + 15) / 16 * 16);
-    }
   }
-  layout.ring_bytes = w4_few_ring_bytes(plan.tokens, problem.group, plan.wide);
+  layout.ring_bytes = w4_few_ring_bytes(problem.group);
   layout.num_warps = plan.num_warps;
   if (layout.size() > problem.shared_bytes) return std::nullopt;
   if (cut.per_sm * (layout.size() + kW4SharedPerBlock) > kW4SharedOfSm) return std::nullopt;
@@ -240,14 +193,14 @@ constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, in
 // For sizes of at least 1; null: the kernel of more tokens serves. The parts of k are those of
 // every other product with this weight.
 constexpr std::optional<W4FewPlan> plan_w4_few(const W4Problem& problem) {
-  const std::optional<W4FewCut> cut = choose_w4_cut(problem);
-  if (!cut) return std::nullopt;
-  const int parts = choose_w4_parts(problem.n, problem.k, problem.group);
-  std::optional<W4FewPlan> plan = make_w4_few_plan(problem, parts, *cut);
+  if (problem.m > kW4FewMaxTokens) return std::nullopt;
+  const W4FewCut cut = choose_w4_cut(problem);
+  const int parts = choose_w4_parts(problem.n, problem.k);
+  std::optional<W4FewPlan> plan = make_w4_few_plan(problem, parts, cut);
   if (plan) return plan;
   // Units of 16 rows for groups whose scales leave no registers for 32; smaller clusters for a k
   // that is too short for as many parts.
-  W4FewCut other = *cut;
+  W4FewCut other = cut;
   if (!has_w4_few_tile(problem.m <= 8 ? 8 : 16, problem.group, other.wide)) other.wide = 1;
   while (parts % other.splits != 0) other.splits /= 2;
   other.units = 0;
@@ -255,7 +208,7 @@ constexpr std::optional<W4FewPlan> plan_w4_few(const W4Problem& problem) {
   // blocks may have few rows, and each reads A, so many waves of them pay only up to two tokens.
   for (const int splits : {other.splits, parts}) {
     other.splits = splits;
-    for (other.per_sm = cut->per_sm; other.per_sm > 0; --other.per_sm) {
+    for (other.per_sm = cut.per_sm; other.per_sm > 0; --other.per_sm) {
       plan = make_w4_few_plan(problem, parts, other);
       if (!plan) continue;
       const bool has_many_waves = plan->num_blocks > 2 * other.per_sm * problem.num_sms;

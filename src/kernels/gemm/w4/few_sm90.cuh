@@ -1,4 +1,4 @@
-// The product with 4-bit weights on Hopper for few tokens: one warp for 16 or 32 rows of W.
+// The product with 4-bit weights on Hopper for up to 16 tokens: one warp for 16 or 32 rows of W.
 // SPDX-License-Identifier: MIT
 //
 //   D^T = epilogue(W[n, k] . A[m, k]^T),   W = (codes - zero point) * scale,   sums in float
@@ -9,13 +9,12 @@
 // Pipeline  Each lane copies its own 16 bytes of codes for 64 of k into a ring that belongs to its
 //           warp, by cp.async, and reads them back: warps never wait for one another. A static
 //           weight's ring is filled before the kernel in front has finished. A comes by bulk copies
-//           in chunks of k, each with a barrier, or by plain loads, and stays; the parts of a
-//           single row may be loaded by every warp for itself.
+//           in chunks of k, each with a barrier, and stays.
 // Output    As that of w4_sm90.cuh, bit for bit: the same parts of k, added in the same order, and
 //           the same sums of groups.
 // Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds, and 4 more instructions with
 //           up to 8 tokens. docs/kernels/gemm_quantised.md
-// Needs     As w4_sm90.cuh; at most 64 tokens, whose share of k fits into shared memory.
+// Needs     As w4_sm90.cuh; at most 16 tokens, whose share of k fits into shared memory.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +56,7 @@ struct W4FewParams {
   int block_parts;      // of k, of a block: parts / splits
   int units;            // of a block
   int num_unit_blocks;  // of a batch
-  bool releases_late;   // the next kernel may start once this one has multiplied
-  W4TokenLoads loads;
-  bool is_static;  // the weight may be read before the kernel in front has finished
+  bool is_static;       // the weight may be read before the kernel in front has finished
   int first_k_block[kW4MaxParts + 1];  // of each part; it ends where the next begins
   EpilogueParams epilogue;
 };
@@ -85,9 +82,8 @@ struct W4FewWarp {
   int unit;     // of the weight
   int count;    // blocks of k; 0: the unit lies beyond n
   int k_block;  // the first
+  int begin;    // the first of the block's share of k
   uint32_t ring;
-  uint32_t tokens;  // its block of k `begin`, in shared memory
-  int begin;
   // Where the lane's next copies come from.
   const char* codes;
   const char* scales;
@@ -211,40 +207,31 @@ struct W4FewWarp {
     }
   }
 
-  // Two pairs of steps of tokens are in registers where there is room, otherwise one.
-  template <int kNow>
-  static constexpr int kBuffers = kNow <= 4 / kEights ? 2 : 1;
-
   // kNow blocks of k, side by side.
   template <int kNow>
   __device__ __forceinline__ void multiply_blocks(float (&sums)[kSums],
                                                   const Operands<kNow>& operands,
-                                                  const uint32_t (&rows)[kEights],
-                                                  const int (&eights)[kEights]) const {
+                                                  const uint32_t (&rows)[kEights]) const {
     static_assert(kNow == 1 || kGroups == 1);
     constexpr int kChains = kNow * kWide;
     float part[kChains][kRegs];
-    uint32_t b[kNow][kBuffers<kNow>][kEights][4];
+    uint32_t b[kNow][2][kEights][4];  // one pair of steps is multiplied while the next is loaded
     // Eight tokens by 32 elements of k are two operands of mma.
-    const auto load_tokens = [&](int i, int eight, int pair) {
-      tile::ptx::ldmatrix(b[i][pair % kBuffers<kNow>][eight],
-                          rows[eight] + eights[eight] + i * 256 + pair * 64);
+    const auto load_tokens = [&](int i, int pair) {
+      TESSERA_UNROLL
+      for (int eight = 0; eight < kEights; ++eight) {
+        tile::ptx::ldmatrix(b[i][pair % 2][eight], rows[eight] + i * 256 + pair * 64);
+      }
     };
     TESSERA_UNROLL
-    for (int i = 0; i < kNow; ++i) {
-      TESSERA_UNROLL
-      for (int eight = 0; eight < kEights; ++eight) load_tokens(i, eight, 0);
-    }
+    for (int i = 0; i < kNow; ++i) load_tokens(i, 0);
     TESSERA_UNROLL
     for (int step = 0; step < 8; ++step) {
       const int group = kHasGroups ? step / kSteps : 0;
       TESSERA_UNROLL
       for (int chain = 0; chain < kChains; ++chain) {
         const int i = chain / kWide, wide = chain % kWide;
-        if (kBuffers<kNow> == 2 && step % 2 == 0 && step < 6 && wide == 0) {
-          TESSERA_UNROLL
-          for (int eight = 0; eight < kEights; ++eight) load_tokens(i, eight, step / 2 + 1);
-        }
+        if (step % 2 == 0 && step < 6 && wide == 0) load_tokens(i, step / 2 + 1);
         uint32_t a[4];
         convert_word<T>(operands.words[chain][step / 4][step % 4], operands.zero[chain][group], a);
         TESSERA_UNROLL
@@ -256,16 +243,13 @@ struct W4FewWarp {
             d[j] =
                 !kHasGroups ? sums[wide * kRegs + at] : (step % kSteps == 0 ? 0 : part[chain][at]);
           }
-          const uint32_t(&pair)[4] = b[i][step / 2 % kBuffers<kNow>][eight];
+          const uint32_t(&pair)[4] = b[i][step / 2 % 2][eight];
           const uint32_t operand[2] = {pair[step % 2 * 2], pair[step % 2 * 2 + 1]};
           tile::ptx::mma<T>(d, a, operand);
           TESSERA_UNROLL
           for (int j = 0; j < 4; ++j) {
             const int at = 4 * eight + j;
             (kHasGroups ? part[chain][at] : sums[wide * kRegs + at]) = d[j];
-          }
-          if (kBuffers<kNow> == 1 && step % 2 == 1 && step < 7 && wide == kWide - 1) {
-            load_tokens(i, eight, step / 2 + 1);
           }
         }
         if (kHasGroups && kNow == 1 && step % kSteps == kSteps - 1) {
@@ -302,25 +286,17 @@ struct W4FewWarp {
       zero[i / 2][i % 2] = negated_zero<T>(is_given ? p.zero[first_row + 8 * i] : kFragmentZero);
       if constexpr (!kHasGroups) scale[i / 2][i % 2] = p.scale[first_row + 8 * i] * kInverseUnit;
     }
-    // Rows beyond m repeat others, or hold what happens to be there: their results are not stored.
+    // Rows beyond m repeat the last: their results are not stored.
     const int first = k_block - begin;
-    const int last_row = p.layout.padded_rows - 1, pitch = p.layout.token_pitch();
     uint32_t rows[kEights];
     TESSERA_UNROLL
     for (int eight = 0; eight < kEights; ++eight) {
-      const int row = kEights <= 2 ? min(8 * eight + lane() % 8, last_row) : lane() % 8;
-      rows[eight] = tokens + row * pitch + first * 256 + lane() / 8 * 16;
+      const int row = min(8 * eight + lane() % 8, p.layout.num_rows - 1);
+      rows[eight] =
+          shared + p.layout.tokens() + row * p.layout.token_pitch() + first * 256 + lane() / 8 * 16;
     }
-    // With more tokens one address serves, beside the eights' offsets, which all lanes share.
-    int eights[kEights] = {};
-    if constexpr (kEights > 2) {
-      TESSERA_UNROLL
-      for (int eight = 0; eight < kEights; ++eight) {
-        eights[eight] = min(eight, last_row / 8) * 8 * pitch;
-      }
-    }
-    int chunk = first >> p.layout.chunk_shift;                  // the next to wait for
-    int num_ready = p.loads == W4TokenLoads::bulk ? 0 : count;  // blocks whose tokens are here
+    int chunk = first >> p.layout.chunk_shift;  // the next to wait for
+    int num_ready = 0;                          // blocks whose tokens are here
     const auto wait_for_tokens = [&](int end) {
       while (num_ready < end) {
         tile::ptx::mbarrier_wait(shared + p.layout.barrier(chunk), 0);
@@ -342,7 +318,7 @@ struct W4FewWarp {
       load(operands, slot, 0, zero);
       __syncwarp();  // all lanes have read the scales
       request(slot);
-      multiply_blocks<kPair>(sums, operands, rows, eights);
+      multiply_blocks<kPair>(sums, operands, rows);
       advance(kPair);
       slot += Tile::kSlotBytes;
       if (slot == ring_end) slot = ring;
@@ -355,7 +331,7 @@ struct W4FewWarp {
         for (int i = 0; i < count - block; ++i) {
           Operands<1> operands;
           load(operands, slot, i, zero);
-          multiply_blocks<1>(sums, operands, rows, eights);
+          multiply_blocks<1>(sums, operands, rows);
           advance(1);
         }
       }
@@ -366,22 +342,17 @@ struct W4FewWarp {
     }
   }
 
-  // Finishes and stores the sums, 16 rows by 16 tokens at a time. Loops with one copy of the
-  // epilogue: the sums move down.
+  // Finishes and stores the sums, 16 rows at a time. Loops with one copy of the epilogue: the sums
+  // move down.
   __device__ void store(float (&sums)[kSums], int of_unit, int batch) const {
-    constexpr int kValues = kRegs < 8 ? kRegs : 8;
     const int end_row = min(p.epilogue.n, (of_unit + 1) * (16 * kWide));
     for (int row = of_unit * (16 * kWide); row < end_row; row += 16) {
-      for (int token = 0; token < Tile::kTokens; token += 16) {
-        if (token < p.epilogue.m) {
-          float values[kValues];
-          TESSERA_UNROLL
-          for (int i = 0; i < kValues; ++i) values[i] = sums[i];
-          store_w4_block<T>(values, ring, p.epilogue, token, row, batch);
-        }
-        TESSERA_UNROLL
-        for (int i = 0; i + kValues < kSums; ++i) sums[i] = sums[i + kValues];
-      }
+      float values[kRegs];
+      TESSERA_UNROLL
+      for (int i = 0; i < kRegs; ++i) values[i] = sums[i];
+      store_w4_block<T>(values, ring, p.epilogue, 0, row, batch);
+      TESSERA_UNROLL
+      for (int i = 0; i + kRegs < kSums; ++i) sums[i] = sums[i + kRegs];
     }
   }
 };
@@ -427,42 +398,14 @@ __device__ inline void load_few_tokens(const W4FewParams& p, uint32_t shared, in
   for (int item = lane; item < num_chunks * layout.num_rows; item += 32) {
     const int chunk = item / layout.num_rows, row = item % layout.num_rows;
     const int offset = chunk * chunk_bytes;
-    tile::ptx::bulk_load(shared + layout.tokens(0) + row * layout.token_pitch() + offset,
+    tile::ptx::bulk_load(shared + layout.tokens() + row * layout.token_pitch() + offset,
                          a + row * p.a_row_bytes + offset, min(chunk_bytes, row_bytes - offset),
                          shared + layout.barrier(chunk));
   }
 }
 
-// Blocks [begin, end) of k of A's rows, to `target`, by num_threads threads. The latency counts: 8
-// pieces of each are under way at once, and the offsets in one row need no division.
-template <bool kIsOneRow>
-__device__ void load_by_threads(const W4FewParams& p, uint32_t target, int begin, int end,
-                                int batch, unsigned thread, unsigned num_threads) {
-  const char* a = p.a + batch * p.a_batch_bytes + static_cast<int64_t>(begin) * 256;
-  const unsigned row_pieces = (end - begin) * 16;
-  const unsigned num_pieces = row_pieces * (kIsOneRow ? 1 : p.layout.num_rows);
-  for (unsigned first = thread; first < num_pieces; first += 8 * num_threads) {
-    uint4 pieces[8];
-    uint32_t places[8];
-    TESSERA_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const unsigned piece = first + i * num_threads;
-      if (piece < num_pieces) {
-        const unsigned row = kIsOneRow ? 0 : piece / row_pieces;
-        const unsigned offset = (piece - row * row_pieces) * 16;
-        pieces[i] = *reinterpret_cast<const uint4*>(a + row * p.a_row_bytes + offset);
-        places[i] = target + row * p.layout.token_pitch() + offset;
-      }
-    }
-    TESSERA_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      if (first + i * num_threads < num_pieces) tile::ptx::store_shared(places[i], pieces[i]);
-    }
-  }
-}
-
 template <class T, class Tile>
-__global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
+__global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
     gemm_w4_few_sm90_kernel(const __grid_constant__ W4FewParams p) {
   extern __shared__ __align__(1024) char dynamic[];
   using Warp = W4FewWarp<T, Tile>;
@@ -482,15 +425,13 @@ __global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
   const int local = warp - block_part * p.units;
   const int first_part = rank * p.block_parts, part = first_part + block_part;
   const int k_block = p.first_k_block[part];
-  const bool is_own = Tile::kTokens == 8 && p.loads == W4TokenLoads::own;
   Warp work{.p = p,
             .shared = shared,
             .unit = first_unit + local,
             .count = local < num_units ? p.first_k_block[part + 1] - k_block : 0,
             .k_block = k_block,
-            .ring = shared + layout.ring(warp),
-            .tokens = shared + layout.tokens(is_own ? warp : 0),
-            .begin = is_own ? k_block : p.first_k_block[first_part]};
+            .begin = p.first_k_block[first_part],
+            .ring = shared + layout.ring(warp)};
   work.start();
   if (!p.is_static) tile::wait_for_previous(Sm90{});
   work.fill();
@@ -512,29 +453,18 @@ __global__ void __launch_bounds__(w4_few_max_warps(Tile::kTokens) * 32, 1)
   // Relaxed: the other blocks only need the barriers' initialisation, which has its own fence.
   if (p.splits > 1) tile::ptx::cluster_arrive_relaxed();
   __syncthreads();
-  if (!p.releases_late) tile::release_next(Sm90{});
+  tile::release_next(Sm90{});
   tile::wait_for_previous(Sm90{});
-  const int end = is_own ? k_block + work.count : p.first_k_block[first_part + p.block_parts];
-  if (is_own) {
-    load_by_threads<true>(p, work.tokens, work.begin, end, batch, lane, 32);
-    __syncwarp();
-  } else if (p.loads == W4TokenLoads::shared) {
-    load_by_threads<false>(p, work.tokens, work.begin, end, batch, threadIdx.x, blockDim.x);
-    __syncthreads();
-  } else if (warp == 0) {
+  if (warp == 0) {
+    const int end = p.first_k_block[first_part + p.block_parts];
     load_few_tokens(p, shared, work.begin, end, batch);
   }
 
   float sums[Warp::kSums] = {};
   if (local < num_units) work.multiply(sums);
-  if (p.releases_late) tile::release_next(Sm90{});
   int stored = local;  // the unit of the block that this warp stores
   if (p.splits > 1) {
     tile::ptx::cluster_wait();  // the barriers of all blocks are ready
-    if constexpr (Tile::kFoldsOverTokens) {
-      tile::ptx::cluster_arrive();
-      tile::ptx::cluster_wait();  // no block reads A any more
-    }
     if (local < num_units) {
       const int owner = local % p.splits, place = local / p.splits;
       const uint32_t target = tile::ptx::mapa(
@@ -579,8 +509,6 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
   p.units = plan.units;
   p.num_unit_blocks = plan.num_unit_blocks;
   p.is_static = args.b.is_static;
-  p.releases_late = plan.releases_late;
-  p.loads = plan.loads;
   for (int part = 0; part <= plan.parts; ++part) {
     p.first_k_block[part] = w4_first_k_block(p.num_k_blocks, plan.parts, part);
   }
@@ -595,7 +523,7 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
 
 template <class T, int kGroup>
 void launch_w4_few(const GemmArgs& args, const W4FewPlan& plan, const Context& ctx) {
-  const bool is_found = with_constant<8, 16, 32, 64>(plan.tokens, [&](auto tokens) {
+  const bool is_found = with_constant<8, 16>(plan.tokens, [&](auto tokens) {
     const bool is_wide = with_constant<1, 2>(plan.wide, [&](auto wide) {
       if constexpr (has_w4_few_tile(tokens(), kGroup, wide())) {
         launch_w4_few_tile<T, W4FewTile<tokens(), kGroup, wide()>>(args, plan, ctx);

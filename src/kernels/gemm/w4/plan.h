@@ -76,11 +76,10 @@ struct W4Plan {
   W4Layout layout;
 };
 
-// Parts of k: a function of the weight's n, k and group alone, so that a row of A gives the same
-// bits in any batch, by every kernel and on every device. Each part is summed from zero, and the
-// sums are added one after another. Few rows have more parts, so that all SMs load; a part is at
-// least 256 elements long. The rules, for at most most_rows rows, follow times measured with 1 to
-// 256 tokens:
+// Parts of k: a function of the weight's n and k alone, so that a row of A gives the same bits in
+// any batch, by every kernel and on every device. Each part is summed from zero, and the sums are
+// added one after another. Few rows have more parts, so that all SMs load; a part is at least 256
+// elements long. The rules, for at most most_rows rows, follow times measured with 1 to 256 tokens:
 // - 8 parts of 4096 x 14336 are 8 and 10 % faster than 4 with 8 and 16 tokens, but 17 and 20 %
 //   slower with 32 and 64. On 4096 x 4096 and 6144 x 4096 they are faster with 8 tokens only.
 // - 1 part is 8 and 15 % slower than 2 with 16 tokens of 28672 and 14336 rows, because every block
@@ -90,7 +89,7 @@ struct W4PartsRule {
   int parts;
 };
 inline constexpr W4PartsRule kW4PartsRules[] = {{8192, 4}, {65536, 2}, {INT64_MAX, 1}};
-constexpr int choose_w4_parts(int64_t n, int64_t k, int /*group*/) {
+constexpr int choose_w4_parts(int64_t n, int64_t k) {
   int64_t parts = 1;
   for (const W4PartsRule& rule : kW4PartsRules) {
     parts = rule.parts;
@@ -161,7 +160,7 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   return plan;
 }
 constexpr W4Plan plan_w4(const W4Problem& problem) {
-  return make_w4_plan(problem, choose_w4_parts(problem.n, problem.k, problem.group));
+  return make_w4_plan(problem, choose_w4_parts(problem.n, problem.k));
 }
 
 // [begin, end) of blocks of k, or of units.

@@ -7,7 +7,7 @@
 //           by up to 64 rows of A; or 128 rows by up to 128. W is the operand whose rows fill the
 //           instruction, so tokens are padded to 32, 64 or 128 only. k is cut into parts: where n
 //           has few blocks, a cluster has one for each block; with many tiles a block has them all,
-//           one after another. Few tokens are served by few_sm90.cuh.
+//           one after another. Up to 16 tokens few_sm90.cuh serves.
 // Pipeline  One warp copies codes, scales and zero points into a ring by TMA, the first stages
 //           before the kernel in front has finished if the weight is static. Another warp copies A
 //           by TMA. Consumers load 16 bytes, make four fragments of them and multiply by wgmma,
@@ -15,8 +15,8 @@
 // Output    Codes become exact integers (times a power of two), the sum over one group is taken by
 //           the tensor cores from zero, and its scale is applied to it in float: one fused
 //           multiply-add per group. Each part of k is summed from zero, and the sums are added in
-//           their order. The parts depend on n, k and the group alone, so a row of A has the same
-//           bits for every m.
+//           their order. The parts depend on n and k alone, so a row of A has the same bits for
+//           every m.
 // Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds. The bytes of W are read once:
 //           4.25 bits a weight with groups of 128. docs/kernels/gemm_quantised.md
 // Needs     Packing::fragments, n a multiple of 64, k a multiple of 128; rows of A that start at
