@@ -21,8 +21,9 @@ GIVEN = {"m", "n", "k", "a_scale", "b_scale", "static_b"}  # options of shapes t
 
 def has_peer(result):
     shape = result["shape"]
-    return (result["row"].startswith("gemm_") and result["dtype"].startswith(("e4m3_bf16", "i8_bf16"))
-            and not set(shape) - GIVEN and shape["a_scale"] == 1 and shape["b_scale"] == 1)
+    return (result["row"].startswith("gemm_")
+            and result["dtype"].startswith(("e4m3_bf16", "i8_bf16")) and not set(shape) - GIVEN
+            and shape["a_scale"] == 1 and shape["b_scale"] == 1)
 
 
 def codes(rows, cols, dtype):

@@ -317,10 +317,100 @@ struct AddResidual {
   }
 };
 
+// Where the epilogue reads its operands: from memory, when it needs them.
+template <class T>
+struct OperandsInMemory {
+  template <int kRegs>
+  __device__ void scale(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) const {
+    ApplyScales::apply(d, p, at);
+  }
+  template <int kRegs>
+  __device__ void add_residual(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) const {
+    if (p.is_gated) {
+      AddResidual<T, kRegs / 2>::apply(d, p, at);
+    } else {
+      AddResidual<T, kRegs>::apply(d, p, at);
+    }
+  }
+};
+
+// The same, loaded into registers before the product. While weights are streamed a load takes 2 to
+// 6 us, because it queues behind them: too long to wait for it at the end of a product of 10 us.
+// Blocks at the edge of the product, and gated products with a residual, still read memory.
+template <class T, bool kHasScales, int kRegs>
+class HeldOperands {
+ public:
+  __device__ void load(const EpilogueParams& p, BlockPlace at) {
+    const bool is_inside = at.col / 8 * 8 + 2 * kRegs <= p.n;
+    has_residual_ = is_inside && p.residual != nullptr && p.has_pairs && !p.is_gated;
+    if (has_residual_) load_residual(p, at);
+    if constexpr (kHasScales) {
+      has_scales_ = is_inside && p.a_scale != nullptr && p.b_scale != nullptr &&
+                    p.b_scale_stride != 0 && p.has_scale_pairs;
+      if (has_scales_) load_scales(p, at);
+    }
+  }
+  __device__ void scale(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) const {
+    if constexpr (kHasScales) {
+      if (has_scales_) {
+        TESSERA_UNROLL
+        for (int j = 0; j < kRegs / 4; ++j) ApplyScales::scale_eight(d, j, a_scale_, b_scale_[j]);
+        return;
+      }
+    }
+    memory_.scale(d, p, at);
+  }
+  __device__ void add_residual(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) const {
+    if (!has_residual_) return memory_.add_residual(d, p, at);
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs / 2; ++i) {
+      d[2 * i] += tile::to_float(residual_[i].values[0]);
+      d[2 * i + 1] += tile::to_float(residual_[i].values[1]);
+    }
+  }
+
+ private:
+  struct alignas(2 * sizeof(T)) Pair {
+    T values[2];
+  };
+
+  __device__ void load_residual(const EpilogueParams& p, BlockPlace at) {
+    const T* residual = static_cast<const T*>(p.residual) + at.batch * p.residual_batch_stride +
+                        at.row * p.residual_stride + at.col;
+    TESSERA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      TESSERA_UNROLL
+      for (int j = 0; j < kRegs / 4; ++j) {
+        Pair& pair = residual_[2 * j + h];
+        pair = {};
+        if (at.row + 8 * h >= p.m) continue;
+        pair = *reinterpret_cast<const Pair*>(residual + 8 * h * p.residual_stride + 8 * j);
+      }
+    }
+  }
+  __device__ void load_scales(const EpilogueParams& p, BlockPlace at) {
+    TESSERA_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      a_scale_[h] = p.a_scale[min(at.row + 8 * h, p.m - 1) * p.a_scale_stride];
+    }
+    const auto* pairs = reinterpret_cast<const float2*>(p.b_scale + at.col);
+    TESSERA_UNROLL
+    for (int j = 0; j < kRegs / 4; ++j) b_scale_[j] = __ldg(pairs + 4 * j);
+  }
+
+  OperandsInMemory<T> memory_;
+  Pair residual_[kRegs / 2];
+  float2 b_scale_[kHasScales ? kRegs / 4 : 1];
+  float a_scale_[2];
+  bool has_residual_ = false;
+  bool has_scales_ = false;
+};
+
 // Everything between the product and the store.
-template <class T, int kRegs>
-__device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at) {
-  if (p.a_scale != nullptr || p.b_scale != nullptr) ApplyScales::apply(d, p, at);
+template <class T, int kRegs, class Operands = OperandsInMemory<T>>
+__device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace at,
+                          const Operands& operands = {}) {
+  if (p.a_scale != nullptr || p.b_scale != nullptr) operands.scale(d, p, at);
   if (p.bias != nullptr) AddBias<T>::apply(d, p, at);
   if (p.is_gated) {
     if constexpr (kRegs % 8 == 0) {
@@ -329,13 +419,7 @@ __device__ void transform(float (&d)[kRegs], const EpilogueParams& p, BlockPlace
   } else if (p.has_activation) {
     with_activation<Activate, T>(p.activation, [&](auto step) { step.apply(d); });
   }
-  if (p.residual != nullptr) {
-    if (p.is_gated) {
-      AddResidual<T, kRegs / 2>::apply(d, p, at);
-    } else {
-      AddResidual<T, kRegs>::apply(d, p, at);
-    }
-  }
+  if (p.residual != nullptr) operands.add_residual(d, p, at);
   if (p.out_scale != nullptr) {
     const float factor = 1.0f / *p.out_scale;
     TESSERA_UNROLL

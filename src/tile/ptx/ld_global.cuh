@@ -57,6 +57,18 @@ __device__ __forceinline__ void ld_global_if(const void* data, bool is_inside,
       : "memory");
 }
 
+// PTX: ld.global, of one word. Until `keep` names its result, nothing waits for the load.
+__device__ __forceinline__ uint32_t ld_global_word(const void* data) {
+  uint32_t word;
+  asm volatile("ld.global.b32 %0, [%1];"
+               : "=r"(word)
+               : "l"(__cvta_generic_to_global(data))
+               : "memory");
+  return word;
+}
+// No instruction: the value is needed here.
+__device__ __forceinline__ void keep(uint32_t word) { asm volatile("" ::"r"(word)); }
+
 // PTX: prefetch.global.L2. One line.
 __device__ __forceinline__ void prefetch_l2(const void* source) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(source)) : "memory");

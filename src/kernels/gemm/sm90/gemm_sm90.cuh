@@ -528,13 +528,20 @@ struct Sm90Consumer {
     return {warp_row(at) + lane / 4, at.n_tile * Tile::kCols + 2 * (lane % 4), at.batch};
   }
 
+  // Few rows: the epilogue's operands are loaded before the product. Those of many rows would not
+  // fit into registers, and there the wait is a small part.
+  static constexpr bool kHolds = Tile::kWarpgroups == 1;
+  using Operands = std::conditional_t<kHolds, HeldOperands<T, !std::is_same_v<In, T>, kRegs>,
+                                      OperandsInMemory<T>>;
+
   // Stores the results at once, or rounds them to be stored during the next tile.
-  __device__ void finish(float (&d)[kRegs], Sm90Place at, Pending& pending) const {
+  __device__ void finish(float (&d)[kRegs], Sm90Place at, const Operands& operands,
+                         Pending& pending) const {
     const int row = warp_row(at);
     const int col = at.n_tile * Tile::kCols;
     const bool is_stored = row < p.epilogue.m && col < p.epilogue.n;
     const BlockPlace place = block_place(at);
-    if (is_stored && !p.epilogue.is_plain) transform<T>(d, p.epilogue, place);
+    if (is_stored && !p.epilogue.is_plain) transform<T>(d, p.epilogue, place, operands);
     pending.is_there = Tile::kStages && is_stored && p.layout.store_bytes > 0;
     pending.at = {row, p.epilogue.is_gated ? col / 2 : col, at.batch};
     if constexpr (Tile::kStages) {
@@ -562,10 +569,15 @@ struct Sm90Consumer {
     pending.is_there = false;
     if constexpr (Tile::kSplits == 1) {
       for (int i = tiles.first; i < p.num_tiles; i += tiles.step) {
-        if (p.epilogue.residual != nullptr) prefetch_residual(place_of(p, i, rank));
+        const Sm90Place at = place_of(p, i, rank);
+        Operands operands;
+        if constexpr (kHolds) {
+          operands.load(p.epilogue, block_place(at));
+        } else if (p.epilogue.residual != nullptr) {
+          prefetch_residual(at);
+        }
         // The sums are declared here: between tiles their registers hold `pending`.
         float d[kRegs];
-        const Sm90Place at = place_of(p, i, rank);
         if constexpr (Tile::kPromotes) {
           multiply_promoted(d, state, range.end - range.begin, at);
         } else if constexpr (std::is_same_v<Sum, float>) {
@@ -580,7 +592,7 @@ struct Sm90Consumer {
           for (int j = 0; j < kRegs; ++j) d[j] = static_cast<float>(sums[j]);
           tile::ptx::wgmma_hold(d);  // converted in place, before the epilogue branches
         }
-        finish(d, at, pending);
+        finish(d, at, operands, pending);
       }
       if constexpr (Tile::kStages) {
         if (pending.is_there) {

@@ -32,6 +32,7 @@
 #include "tile/ptx/cluster.cuh"
 #include "tile/ptx/cluster_index.cuh"
 #include "tile/ptx/cp_async.cuh"
+#include "tile/ptx/ld_global.cuh"
 #include "tile/ptx/ldmatrix.cuh"
 #include "tile/ptx/mbarrier.cuh"
 #include "tile/ptx/mma.cuh"
@@ -381,6 +382,18 @@ __device__ uint4 piece_of(const float (&sums)[kSums], int four) {
                     __float_as_uint(sums[4 * four + 2]), __float_as_uint(sums[4 * four + 3]));
 }
 
+// Brings the residual of a warp's unit into L1: a lane asks for 16 rows of one token. While weights
+// are streamed a load takes microseconds, too long to wait for it at the end.
+template <class T, class Tile>
+__device__ uint32_t touch_residual(const EpilogueParams& p, int unit, int batch) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, token = lane % 16, row = lane / 16 * 16;
+  const int64_t col = int64_t{unit} * (16 * Tile::kWide) + row;
+  if (p.residual == nullptr || p.is_gated || token >= p.m || row >= 16 * Tile::kWide) return 0;
+  const T* at = static_cast<const T*>(p.residual) + batch * p.residual_batch_stride +
+                token * p.residual_stride + col;
+  return tile::ptx::ld_global_word(at - reinterpret_cast<uintptr_t>(at) % 4 / sizeof(T));
+}
+
 // The tokens' part of k, in chunks: one warp.
 __device__ inline void load_few_tokens(const W4FewParams& p, uint32_t shared, int begin, int end,
                                        int batch) {
@@ -460,9 +473,14 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
     load_few_tokens(p, shared, work.begin, end, batch);
   }
 
+  // The unit of the block that this warp stores, if any.
+  const int stored = p.splits > 1 ? rank + warp * p.splits : local;
+  uint32_t touched = 0;
+  if (stored < num_units && (p.splits > 1 || part == 0)) {
+    touched = touch_residual<T, Tile>(p.epilogue, first_unit + stored, batch);
+  }
   float sums[Warp::kSums] = {};
   if (local < num_units) work.multiply(sums);
-  int stored = local;  // the unit of the block that this warp stores
   if (p.splits > 1) {
     tile::ptx::cluster_wait();  // the barriers of all blocks are ready
     if (local < num_units) {
@@ -475,7 +493,6 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
         tile::ptx::store_async_cluster(target + four * 512, piece_of(sums, four), barrier);
       }
     }
-    stored = rank + warp * p.splits;
     if (stored >= num_units) return;
     tile::ptx::mbarrier_wait_cluster(fold_barrier, 0);
     add_pieces(sums, shared + layout.fold() + warp * p.parts * kPieceBytes, p.parts, kPieceBytes);
@@ -489,6 +506,7 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
     if (part > 0) return;
     add_pieces(sums, work.ring, p.parts, p.units * layout.ring_bytes);
   }
+  tile::ptx::keep(touched);
   if (stored < num_units) work.store(sums, first_unit + stored, batch);
 }
 
