@@ -109,7 +109,9 @@ def provenance(data):
     ceilings = data["ceilings"]
     text = f"{data['gpu']}, driver {data['driver']}, CUDA {data['cuda']}, "
     if data.get("torch"):
-        text += f"PyTorch {data['torch']}, cuDNN {data['cudnn']}, "
+        text += f"PyTorch {data['torch']}, "
+    if data.get("cudnn"):
+        text += f"cuDNN {data['cudnn']}, "
     text += f"commit `{data['commit']}`, {data['date']}"
     if ceilings["read_tbs"] is None:
         return text + ".\n"
