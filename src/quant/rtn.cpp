@@ -1,11 +1,13 @@
 // Round to nearest, with scales of the whole range or with searched ones.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cstring>
 
 #include "core/parallel.h"
 #include "core/text.h"
 #include "quant/check.h"
 #include "quant/grid.h"
+#include "quant/round_rows.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/quantize.h"
 #include "tessera/quant/quantizers.h"
@@ -23,9 +25,8 @@ void round_scales(const TensorView& scale, DType dtype) {
 
 // Finds the scales, rounds them, and rounds the values by them.
 void quantize_part(const TensorView& w, const TensorView& out, const TensorView& scale,
-                   const Tensor& zero_point, DType scale_dtype, const Context& ctx) {
+                   DType scale_dtype, const Context& ctx) {
   QuantizeArgs args{.x = w, .out = out, .scale = scale};
-  if (zero_point.view().rank > 0) args.zero_point = zero_point.view();
   quantize(args, ctx);
   if (scale_dtype == DType::f32) return;
   round_scales(scale, scale_dtype);
@@ -36,14 +37,8 @@ void quantize_part(const TensorView& w, const TensorView& out, const TensorView&
 QuantizedWeight quantize_blocks(const TensorView& w, const QuantFormat& format,
                                 const Context& ctx) {
   const int64_t n = w.size(0), k = w.size(1);
-  const int64_t across = (k + kBlockSide - 1) / kBlockSide;
-  QuantizedWeight made{
-      .values = Tensor(format.code_dtype(), {n, k}, w.device),
-      .scale = Tensor(DType::f32, {(n + kBlockSide - 1) / kBlockSide, across}, w.device),
-      .zero_point = {},
-      .order = {},
-      .rows_per_scale = kBlockSide,
-      .group = kBlockSide};
+  QuantizedWeight made = empty_rows(format, n, k);
+  const int64_t across = made.scale.view().size(1);
   for (int64_t row = 0; row < n; row += kBlockSide) {
     for (int64_t col = 0; col < k; col += kBlockSide) {
       const auto block_of = [&](const TensorView& matrix) {
@@ -52,8 +47,8 @@ QuantizedWeight quantize_blocks(const TensorView& w, const QuantFormat& format,
       };
       float* scale = made.scale.view().as<float>() + row / kBlockSide * across + col / kBlockSide;
       quantize_part(block_of(w), block_of(made.values),
-                    TensorView::contiguous(scale, DType::f32, {1}, w.device), Tensor(),
-                    format.scale_dtype, ctx);
+                    TensorView::contiguous(scale, DType::f32, {1}, w.device), format.scale_dtype,
+                    ctx);
     }
   }
   return made;
@@ -65,9 +60,12 @@ QuantizedWeight empty_rows(const QuantFormat& format, int64_t n, int64_t k) {
   const int64_t group = format.group_of(k);
   QuantizedWeight made;
   made.values = Tensor(format.code_dtype(), {n, k});
-  made.scale = Tensor(DType::f32, {n, k / group});
-  if (format.has_zero_points()) made.zero_point = Tensor(DType::i32, {n, k / group});
   made.group = group;
+  if (format.codes == CodeFormat::fp8_block) made.rows_per_scale = kBlockSide;
+  const int64_t down = (n + made.rows_per_scale - 1) / made.rows_per_scale;
+  const int64_t across = (k + group - 1) / group;
+  made.scale = Tensor(DType::f32, {down, across});
+  if (format.has_zero_points()) made.zero_point = Tensor(DType::i32, {down, across});
   return made;
 }
 
@@ -76,8 +74,30 @@ QuantizedWeight quantize_rtn(const TensorView& w, const QuantFormat& format, con
   check_format(format, w.size(0), w.size(1), "quantize_rtn: w");
   if (format.codes == CodeFormat::fp8_block) return quantize_blocks(w, format, ctx);
   QuantizedWeight made = empty_rows(format, w.size(0), w.size(1));
-  quantize_part(w, made.values, made.scale, made.zero_point, format.scale_dtype, ctx);
+  if (format.codes == CodeFormat::fp8) {
+    quantize_part(w, made.values, made.scale, format.scale_dtype, ctx);
+    return made;
+  }
+  parallel_for(w.size(0), w.size(1), [&](int64_t row) {
+    round_integer_rows(w.slice(0, row, row + 1), format, row, made, nullptr);
+  });
   return made;
+}
+
+void round_rows(const TensorView& w, const QuantFormat& format, int64_t first,
+                const QuantizedWeight& to, float* values) {
+  if (format.codes == CodeFormat::int4 || format.codes == CodeFormat::int8) {
+    return round_integer_rows(w, format, first, to, values);
+  }
+  const QuantizedWeight part = quantize_rtn(w, format);
+  const Tensor stood_for = dequantize(part);
+  const auto put = [](const Tensor& from, const TensorView& whole, int64_t row) {
+    const TensorView rows = whole.slice(0, row, row + from.view().size(0));
+    std::memcpy(rows.data, from.view().data, static_cast<size_t>(from.size_bytes()));
+  };
+  put(part.values, to.values, first);
+  put(part.scale, to.scale, first / to.rows_per_scale);
+  std::memcpy(values, stood_for.view().data, static_cast<size_t>(stood_for.size_bytes()));
 }
 
 QuantizedWeight quantize_clipped(const TensorView& w, std::span<const float> importance,

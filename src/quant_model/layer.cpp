@@ -72,6 +72,12 @@ class Collector final : public ProductInputs {
 
 }  // namespace
 
+void expect_finite(const model::TensorSpec& spec, int64_t place) {
+  if (place < 0) return;
+  fail(concat("quantize: tensor '", spec.name, "' has a value that is not finite at [",
+              place / spec.num_cols, ", ", place % spec.num_cols, "]; repair the checkpoint"));
+}
+
 LayerTensors::LayerTensors(const model::WeightSource& source,
                            const std::vector<model::TensorSpec>& specs, const std::string& prefix) {
   for (const model::TensorSpec& spec : specs) {
@@ -88,11 +94,7 @@ LayerTensors::LayerTensors(const model::WeightSource& source,
       const int64_t at = model::find_not_finite(rows);
       if (at >= 0) bad[static_cast<size_t>(part)] = row * spec.num_cols + at;
     });
-    for (const int64_t at : bad) {
-      if (at < 0) continue;
-      fail(concat("quantize: tensor '", spec.name, "' has a value that is not finite at [",
-                  at / spec.num_cols, ", ", at % spec.num_cols, "]; repair the checkpoint"));
-    }
+    for (const int64_t at : bad) expect_finite(spec, at);
     tensors_.emplace(spec.name.substr(prefix.size()), std::move(values));
   }
 }

@@ -21,6 +21,10 @@ struct Linear {
   std::vector<std::string> tensors;  // "self_attn.q_proj.weight", ...
 };
 
+// Refuses a tensor with a value that is not finite at a place, counted over its rows; -1: it has
+// none.
+void expect_finite(const model::TensorSpec& spec, int64_t place);
+
 // The tensors of one layer by their names within it ("self_attn.q_proj.weight"), f32 [rows, cols];
 // a vector has one column.
 class LayerTensors {

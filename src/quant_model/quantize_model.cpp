@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <future>
+#include <iterator>
 #include <map>
 #include <set>
 #include <type_traits>
@@ -13,16 +14,16 @@
 #include "core/text.h"
 #include "model/model.h"
 #include "quant_model/check_options.h"
+#include "quant_model/embed_samples.h"
 #include "quant_model/fold.h"
 #include "quant_model/layer.h"
 #include "quant_model/output_config.h"
 #include "quant_model/part_times.h"
+#include "quant_model/round_stored.h"
 #include "quant_model/run_state.h"
 #include "quant_model/stored_weight.h"
 #include "quant_model/weight_error.h"
-#include "tessera/core/convert.h"
 #include "tessera/core/error.h"
-#include "tessera/ops/copy.h"
 
 namespace tessera::quant {
 namespace {
@@ -31,12 +32,18 @@ namespace fs = std::filesystem;
 
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
+// What is written of a layer.
+struct MadeLayer {
+  std::vector<QuantizedWeight> weights;  // lend files their codes
+  std::vector<FileTensor> files;
+  std::vector<LinearReport> reports;
+};
+
 // A run over a model's layers.
 class Run {
  public:
   Run(const fs::path& from, const fs::path& to, const ModelQuantOptions& options)
       : from_(from),
-        to_(to),
         options_(options),
         config_(model::load_config(from)),
         checkpoint_(model::Checkpoint::open(from)),
@@ -45,9 +52,7 @@ class Run {
         runner_(config_, is_calibrated() ? std::ssize(options.samples) : 0,
                 is_calibrated() ? std::ssize(options.samples.front()) : 0, options.device),
         state_(to, fingerprint(options, checkpoint_), config_.num_layers) {
-    for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
-      was_there_.push_back(state_.has_layer(layer));
-    }
+    for (int64_t i = 0; i < config_.num_layers; ++i) was_there_.push_back(state_.has_layer(i));
     form_ = {.files = options.files, .format = options.format};
     form_.format.scale_dtype = options.files == FileFormat::gptq ? DType::f16 : checkpoint_dtype();
     form_.packs_int8 = !options.quantizes_inputs;
@@ -58,26 +63,34 @@ class Run {
 
   ModelQuantReport go() {
     check_weights();
-    timed("samples", [&] { start_streams(); });
+    if (is_calibrated()) {
+      timed("samples", [&] {
+        embed_samples(config_, *source_, dry_->weights().specs(), options_.samples, runner_);
+      });
+    } else {
+      rest_ = std::async(std::launch::async, [this] { return write_rest(); });
+    }
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) {
       layer_ = layer;
-      if (was_there_[static_cast<size_t>(layer)]) {
-        ++num_resumed_;
-        if (!is_calibrated()) continue;
+      const bool was_there = was_there_[static_cast<size_t>(layer)];
+      if (was_there) ++num_resumed_;
+      if (!is_calibrated()) {
+        if (!was_there) round_layer();
+        continue;
       }
       report("reading");
-      LayerTensors tensors = timed("reading", [&] { return take_layer(); });
-      if (was_there_[static_cast<size_t>(layer)]) {
+      LayerTensors tensors = read_layer(dry_->weights().specs());
+      if (was_there) {
         restore(tensors);
       } else {
         quantize_layer(tensors);
       }
       report("forward");
-      if (is_calibrated() && layer + 1 < config_.num_layers) {
+      if (layer + 1 < config_.num_layers) {
         timed("samples", [&] { runner_.advance(tensors, layer); });
       }
     }
-    timed("writing", [&] { wait_for_writing(); });
+    wait_for_writing();
     layer_ = config_.num_layers;
     report("writing");
     ModelQuantReport made = timed("writing", [&] { return finish(); });
@@ -94,21 +107,12 @@ class Run {
   }
   bool is_calibrated() const { return needs_samples(options_); }
   std::string prefix() const { return concat("model.layers.", layer_, "."); }
-  LayerTensors read_layer(int64_t layer) const {
-    return LayerTensors(*source_, dry_->weights().specs(), concat("model.layers.", layer, "."));
-  }
-  // The tensors of the layer. Without calibration the files are what takes time, so the next layer
-  // is read and the last one written meanwhile.
-  LayerTensors take_layer() {
-    LayerTensors tensors = ahead_.valid() ? ahead_.get() : read_layer(layer_);
-    const int64_t next = layer_ + 1;
-    if (!is_calibrated() && next < config_.num_layers && !was_there_[static_cast<size_t>(next)]) {
-      ahead_ = std::async(std::launch::async, [this, next] { return read_layer(next); });
-    }
-    return tensors;
+  // Those tensors of the layer that are among some.
+  LayerTensors read_layer(const std::vector<model::TensorSpec>& specs) {
+    return timed("reading", [&] { return LayerTensors(*source_, specs, prefix()); });
   }
   void wait_for_writing() {
-    if (writing_.valid()) writing_.get();
+    if (writing_.valid()) timed("writing", [&] { writing_.get(); });
   }
   // The type of the embeddings, which is that of the checkpoint.
   DType checkpoint_dtype() const {
@@ -146,34 +150,6 @@ class Run {
     }
   }
 
-  void start_streams() {
-    if (!is_calibrated()) return;
-    const auto length = std::ssize(options_.samples.front());
-    if (length > config_.max_positions) {
-      fail(concat("quantize: samples of ", length, " tokens; this model takes at most ",
-                  config_.max_positions));
-    }
-    const auto& specs = dry_->weights().specs();
-    const auto spec = std::ranges::find(specs, std::string("model.embed_tokens.weight"),
-                                        &model::TensorSpec::name);
-    for (int64_t sample = 0; sample < runner_.num_samples(); ++sample) {
-      const Tensor rows(DType::f32, {length, config_.hidden});
-      for (int64_t i = 0; i < length; ++i) {
-        const int32_t token = options_.samples[static_cast<size_t>(sample)][static_cast<size_t>(i)];
-        if (token < 0 || token >= config_.vocab) {
-          fail(concat("quantize: sample ", sample, " has token ", token, "; the model has ",
-                      config_.vocab));
-        }
-        source_->read(*spec, token, 0, rows.view().slice(0, i, i + 1));
-      }
-      auto* values = rows.view().as<float>();
-      for (int64_t i = 0; i < length * config_.hidden; ++i) values[i] *= config_.embedding_scale;
-      const Tensor typed(runner_.dtype(), {length, config_.hidden});
-      copy({.x = rows, .out = typed});
-      copy({.x = typed.to(runner_.device()), .out = runner_.stream(sample)});
-    }
-  }
-
   QuantizedWeight quantize_tensor(const std::string& tensor, const TensorView& w,
                                   const InputStats* stats, const Gptq* gptq) const {
     if (gptq != nullptr) return gptq->quantize(w, form_.format);
@@ -197,21 +173,61 @@ class Run {
     }
     for (const std::string& tensor : chosen) {
       const TensorView& w = tensors.at(tensor);
-      const QuantizedWeight made =
+      QuantizedWeight made =
           timed("codes", [&] { return quantize_tensor(tensor, w, stats, gptq.get()); });
       Tensor values = timed("codes", [&] { return dequantize(made); });
       const std::string module = prefix() + module_of(tensor);
-      timed("errors", [&] { done_.push_back(report_of(module, w, values, stats)); });
-      timed("writing", [&] {
-        for (FileTensor& one : to_stored(module, made, form_)) files_.push_back(std::move(one));
-      });
+      timed("errors", [&] { made_.reports.push_back(report_of(module, w, values, stats)); });
+      add_weight(tensor, std::move(made));
       if (options_.has_static_inputs) {
         const float scale = static_input_scale(*stats, form_.format.code_dtype());
-        files_.push_back(scale_tensor(module + ".input_scale", scale));
+        made_.files.push_back(scale_tensor(module + ".input_scale", scale));
       }
-      replaced_.insert(tensor);
       tensors.put(tensor, std::move(values));
     }
+  }
+  void add_weight(const std::string& tensor, QuantizedWeight weight) {
+    replaced_.insert(tensor);
+    made_.weights.push_back(std::move(weight));
+    timed("writing", [&] {
+      const std::string module = prefix() + module_of(tensor);
+      std::ranges::move(to_stored(module, made_.weights.back(), form_),
+                        std::back_inserter(made_.files));
+    });
+  }
+
+  // Without calibration nothing but the codes is needed of a layer, so its values pass through the
+  // caches by a few rows at a time. They are written while the next layer is rounded.
+  void round_layer() {
+    start_layer();
+    report("rounding");
+    std::map<std::string, model::TensorSpec> specs;
+    for (const model::TensorSpec& spec : dry_->weights().specs()) specs.emplace(spec.name, spec);
+    for (const Linear& linear : runner_.linears()) {
+      for (const std::string& tensor : quantized_tensors(linear)) {
+        const auto spec = specs.extract(prefix() + tensor);
+        RoundedWeight made =
+            timed("codes", [&] { return round_stored(*source_, spec.mapped(), form_.format); });
+        made_.reports.push_back({.name = prefix() + module_of(tensor), .weight_error = made.error});
+        add_weight(tensor, std::move(made.weight));
+      }
+    }
+    std::vector<model::TensorSpec> others;
+    for (const auto& [name, spec] : specs) others.push_back(spec);
+    add_rest(read_layer(others));
+    wait_for_writing();
+    writing_ = std::async(std::launch::async, [this, layer = layer_, made = std::move(made_)] {
+      write_layer(layer, made);
+    });
+  }
+  void start_layer() {
+    made_ = {};
+    replaced_.clear();
+    changed_.clear();
+  }
+  void write_layer(int64_t layer, const MadeLayer& made) {
+    const int64_t bytes = write_tensors(state_.shard(layer), made.files);
+    state_.add_layer(layer, made.reports, made.files, bytes);
   }
 
   void fold_all(std::map<std::string, InputStats>& stats, LayerTensors& tensors) {
@@ -241,10 +257,7 @@ class Run {
   }
 
   void quantize_layer(LayerTensors& tensors) {
-    files_.clear();
-    done_.clear();
-    replaced_.clear();
-    changed_.clear();
+    start_layer();
     if (options_.method == Method::gptq) {
       // In the order of the computation: each sees the inputs that the quantised ones before it
       // make.
@@ -281,22 +294,14 @@ class Run {
       report("keys and values");
       const KvRange range = runner_.measure_kv(tensors, layer_);
       const float most = quant_max(DType::e4m3);
-      files_.push_back(scale_tensor(prefix() + "self_attn.k_scale", range.k / most));
-      files_.push_back(scale_tensor(prefix() + "self_attn.v_scale", range.v / most));
+      made_.files.push_back(scale_tensor(prefix() + "self_attn.k_scale", range.k / most));
+      made_.files.push_back(scale_tensor(prefix() + "self_attn.v_scale", range.v / most));
     }
-    timed("writing", [&] { wait_for_writing(); });
-    auto write = [this, layer = layer_, files = std::move(files_), done = std::move(done_)] {
-      state_.add_layer(layer, done, files, write_tensors(state_.shard(layer), files));
-    };
-    if (is_calibrated()) return timed("writing", write);
-    writing_ = std::async(std::launch::async, std::move(write));
+    timed("writing", [&] { write_layer(layer_, made_); });
   }
 
-  FileTensor raw(const model::StoredTensor& stored) const {
-    FileTensor tensor{stored.name, stored.type, stored.shape,
-                      std::vector<std::byte>(static_cast<size_t>(stored.num_bytes))};
-    stored.file->read(stored.begin, tensor.bytes);
-    return tensor;
+  static FileTensor raw(const model::StoredTensor& stored) {
+    return {.name = stored.name, .type = stored.type, .shape = stored.shape, .copied = &stored};
   }
 
   // Tensors of the layer that hold values: as they were, or with scales folded in.
@@ -305,17 +310,16 @@ class Run {
       if (replaced_.contains(name)) continue;
       const model::StoredTensor& stored = *checkpoint_.find(prefix() + name);
       if (changed_.contains(name)) {
-        files_.push_back(
+        made_.files.push_back(
             plain_tensor(stored.name, values.view(), model::loadable_dtype(stored), stored.shape));
       } else {
-        files_.push_back(raw(stored));
+        made_.files.push_back(raw(stored));
       }
     }
   }
 
   // The values that a run before this one left in the layer's file.
   void restore(LayerTensors& tensors) const {
-    if (!is_calibrated()) return;
     const model::Checkpoint shard = model::Checkpoint::open_file(state_.shard(layer_));
     const model::ModelConfig written = model::parse_config(
         quantized_config(read_file(from_ / "config.json", 1 << 20), options_, form_, ignored()),
@@ -342,13 +346,19 @@ class Run {
     return modules;
   }
 
-  ModelQuantReport finish() {
-    std::vector<FileTensor> rest;
+  // Tensors that belong to no layer.
+  std::vector<FileTensor> rest() const {
+    std::vector<FileTensor> tensors;
     for (const auto& [name, stored] : checkpoint_.tensors()) {
-      if (!name.starts_with("model.layers.")) rest.push_back(raw(stored));
+      if (!name.starts_with("model.layers.")) tensors.push_back(raw(stored));
     }
-    const int64_t bytes = write_tensors(state_.shard(config_.num_layers), rest);
-    state_.add_layer(config_.num_layers, {}, rest, bytes);
+    return tensors;
+  }
+  int64_t write_rest() const { return write_tensors(state_.shard(config_.num_layers), rest()); }
+
+  ModelQuantReport finish() {
+    const int64_t bytes = rest_.valid() ? rest_.get() : write_rest();
+    state_.add_layer(config_.num_layers, {}, rest(), bytes);
     ModelQuantReport report = state_.finish(from_, options_, form_, ignored());
     for (const auto& [name, stored] : checkpoint_.tensors()) {
       report.bytes_before += stored.num_bytes;
@@ -357,7 +367,7 @@ class Run {
     return report;
   }
 
-  fs::path from_, to_;
+  fs::path from_;
   const ModelQuantOptions& options_;
   model::ModelConfig config_;
   model::Checkpoint checkpoint_;
@@ -370,11 +380,10 @@ class Run {
   std::vector<bool> was_there_;  // by layer: finished by a run before this one
   int64_t layer_ = 0;
   int64_t num_resumed_ = 0;
-  std::future<LayerTensors> ahead_;  // the next layer
-  std::future<void> writing_;        // the last one
+  std::future<int64_t> rest_;  // tensors that belong to no layer are being written
+  std::future<void> writing_;  // and the last layer
   // Of the current layer:
-  std::vector<FileTensor> files_;
-  std::vector<LinearReport> done_;
+  MadeLayer made_;
   std::set<std::string> replaced_;  // tensors that became codes
   std::set<std::string> changed_;   // tensors that scales were folded into
   PartTimes times_;

@@ -34,6 +34,14 @@ FileTensor raw_tensor(std::string name, std::string_view type, std::vector<int64
   return tensor;
 }
 
+// A tensor whose bytes are those of `values`.
+FileTensor lent_tensor(std::string name, std::string_view type, std::vector<int64_t> shape,
+                       const Tensor& values) {
+  FileTensor tensor{std::move(name), type, std::move(shape)};
+  tensor.lent = {values.view().as<const std::byte>(), static_cast<size_t>(values.size_bytes())};
+  return tensor;
+}
+
 FileTensor words_tensor(std::string name, std::vector<int64_t> shape,
                         const std::vector<uint32_t>& words) {
   return raw_tensor(std::move(name), "I32", std::move(shape), words.data(), 4 * words.size());
@@ -147,9 +155,9 @@ FileTensor packed_rows(const std::string& name, const QuantizedWeight& weight,
   if (k % per_word != 0 || weight.order.view().rank > 0) {
     return words_tensor(name, shape, pack_rows(codes_of(weight, format), n, k, bits_of(format)));
   }
+  if (format.has_zero_points()) return lent_tensor(name, "I32", shape, weight.values);
   FileTensor tensor =
       raw_tensor(name, "I32", shape, values.data, static_cast<size_t>(weight.values.size_bytes()));
-  if (format.has_zero_points()) return tensor;
   const std::byte flip{static_cast<uint8_t>(bits_of(format) == 4 ? 0x88 : 0x80)};
   for (std::byte& byte : tensor.bytes) byte ^= flip;
   return tensor;
@@ -165,8 +173,8 @@ std::vector<FileTensor> to_compressed(const std::string& module, const Quantized
   const bool is_packed = form.format.codes == CodeFormat::int4 ||
                          (form.format.codes == CodeFormat::int8 && form.packs_int8);
   if (!is_packed) {
-    tensors.push_back(raw_tensor(module + ".weight", stored_type(values.dtype), {n, k}, values.data,
-                                 static_cast<size_t>(weight.values.size_bytes())));
+    tensors.push_back(
+        lent_tensor(module + ".weight", stored_type(values.dtype), {n, k}, weight.values));
   } else {
     tensors.push_back(packed_rows(module + ".weight_packed", weight, form.format));
     const int64_t shape[] = {n, k};

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,12 +14,19 @@
 
 namespace tessera::quant {
 
-// A tensor as a safetensors file holds it.
+// A tensor as a safetensors file holds it. One of the last three has its bytes.
 struct FileTensor {
   std::string name;
   std::string_view type;  // "BF16", "I32", ...
   std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes = {};
+  std::span<const std::byte> lent = {};         // memory that outlives this
+  const model::StoredTensor* copied = nullptr;  // another file
+
+  size_t num_bytes() const {
+    if (copied != nullptr) return static_cast<size_t>(copied->num_bytes);
+    return lent.empty() ? bytes.size() : lent.size();
+  }
 };
 
 std::string_view stored_type(DType dtype);
@@ -36,7 +44,8 @@ struct StoredForm {
   bool packs_int8 = false;
 };
 
-// The tensors of `module`, which had its weight in module + ".weight".
+// The tensors of `module`, which had its weight in module + ".weight". They may lend the codes of
+// `weight`, which must outlive them.
 std::vector<FileTensor> to_stored(const std::string& module, const QuantizedWeight& weight,
                                   const StoredForm& form);
 // Writes a safetensors file under another name and renames it when it is complete. Returns its

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -60,6 +61,17 @@ class NewFile {
   int64_t size_ = 0;
 };
 
+// In pieces that stay in the cache between being read and being written.
+void copy_bytes(const model::StoredTensor& stored, NewFile& to) {
+  std::vector<std::byte> piece(static_cast<size_t>(std::min<int64_t>(stored.num_bytes, 1 << 20)));
+  for (int64_t done = 0; done < stored.num_bytes;) {
+    const auto count = static_cast<size_t>(std::min(std::ssize(piece), stored.num_bytes - done));
+    stored.file->read(stored.begin + done, std::span(piece).first(count));
+    to.write(piece.data(), count);
+    done += static_cast<int64_t>(count);
+  }
+}
+
 }  // namespace
 
 int64_t write_tensors(const std::filesystem::path& path, const std::vector<FileTensor>& tensors) {
@@ -67,7 +79,7 @@ int64_t write_tensors(const std::filesystem::path& path, const std::vector<FileT
   size_t end = 0;
   for (const FileTensor& tensor : tensors) {
     const size_t begin = end;
-    end += tensor.bytes.size();
+    end += tensor.num_bytes();
     header[tensor.name] = {
         {"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
   }
@@ -78,7 +90,14 @@ int64_t write_tensors(const std::filesystem::path& path, const std::vector<FileT
   for (int i = 0; i < 8; ++i) length[i] = static_cast<uint8_t>(text.size() >> 8 * i);
   file.write(length, sizeof(length));
   file.write(text.data(), text.size());
-  for (const FileTensor& tensor : tensors) file.write(tensor.bytes.data(), tensor.bytes.size());
+  for (const FileTensor& tensor : tensors) {
+    if (tensor.copied != nullptr) {
+      copy_bytes(*tensor.copied, file);
+    } else {
+      file.write(tensor.lent.empty() ? tensor.bytes.data() : tensor.lent.data(),
+                 tensor.num_bytes());
+    }
+  }
   return file.finish();
 }
 

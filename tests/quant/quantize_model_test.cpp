@@ -136,6 +136,31 @@ TEST(QuantizeModel, AStoppedRunGoesOn) {
   }
 }
 
+// Files are written beside the work on the next layer; what goes wrong there is not lost.
+TEST(QuantizeModel, SaysWhichFileCannotBeWritten) {
+  const TemporaryFolder from, to;
+  write_small_model(from, "llama");
+  struct Stop {};
+  for (const std::string file : {"model-00001-of-00003.safetensors",  // a layer
+                                 "model-00002-of-00003.safetensors",  // the last one
+                                 "model-00003-of-00003.safetensors"}) {
+    const auto folder = to.path() / ("without_" + file);
+    ModelQuantOptions options = options_for(Method::rtn);
+    options.on_progress = [](const quant::QuantizeProgress&) { throw Stop(); };
+    EXPECT_THROW(quant::quantize_model(from.path(), folder, options), Stop);
+    options.on_progress = {};
+    std::filesystem::remove(folder / file);
+    std::filesystem::create_directories(folder / file / "in_the_way");
+    const std::string message =
+        message_of([&] { quant::quantize_model(from.path(), folder, options); });
+    EXPECT_TRUE(contains(message, file + ".part cannot be renamed")) << message;
+    EXPECT_FALSE(std::filesystem::exists(folder / "config.json"));
+    std::filesystem::remove_all(folder / file);
+    quant::quantize_model(from.path(), folder, options);
+    EXPECT_TRUE(std::filesystem::exists(folder / "config.json"));
+  }
+}
+
 TEST(QuantizeModel, KeepsWhatItIsTold) {
   const TemporaryFolder from, to;
   write_small_model(from, "llama");
