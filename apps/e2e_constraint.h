@@ -17,11 +17,12 @@ struct ConstraintCost {
   double mask_seconds = 0;  // of the engine's thread, all masks together
   int64_t num_wasted_rows = 0;
 
-  // By how much the steps of all tokens take longer, as a share of those without a constraint.
+  // The extra time of all decode steps with the constraint, over their time without it.
   double share() const;
 };
 
-// Both in turns on one engine, which has a tokenizer. Refuses if a sequence ends early.
+// Runs passes with and without the constraint in turns, on one engine that has a tokenizer. Refuses
+// if a sequence ends early.
 ConstraintCost measure_constraint(Engine& engine, const E2eShape& shape, int num_warmup,
                                   int num_repeats);
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/json_text.h"
+#include "apps/machine.h"
 #include "apps/model_options.h"
 #include "apps/options.h"
 #include "apps/output.h"
@@ -195,7 +196,7 @@ Json report_json(const quant::ModelQuantReport& report, const QuantizeOptions& g
           {"bytes_after", report.bytes_after},
           {"seconds", rounded(seconds)},
           {"seconds_by_part", times},
-          {"device", to_string(device)},
+          {"device", show_device(device)},
           {"peak_device_bytes", allocated_bytes(device).peak},
           {"peak_resident_bytes", peak_host_bytes()},
           {"layers", layers}};

@@ -123,8 +123,8 @@ void EngineImpl::enter(StepStage stage) {
   if (stage_hook_) stage_hook_(stage);
 }
 
-// Plans the next step and hands it to the device; without its draws if they need masks, and masks
-// the tokens of the step in progress. False if there is nothing to run.
+// Plans the next step and hands it to the device. If its masks depend on tokens of the step in
+// progress, its draws are left to launch_draws. False if there is nothing to run.
 bool EngineImpl::launch_step() {
   const bool runs_draft_model = scheduler_.runs_draft_model();
   enter(runs_draft_model ? StepStage::draft : StepStage::plan);

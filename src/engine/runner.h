@@ -55,8 +55,9 @@ class Runner {
   // results' way back to the host. Tokens of the batch may be draws of the step launched before. On
   // the CPU the step has run when this returns.
   void launch(const StepInput& step);
-  // The same in two parts, for a step whose masks depend on tokens that are still being drawn: all
-  // up to the forward pass, of whose sampling only the number of draws is read; then the draws.
+  // The same in two calls, for a step whose masks depend on tokens that are still being drawn.
+  // launch_forward ends with the forward pass and reads only the number of draws of step.sampling;
+  // launch_draws does the rest.
   void launch_forward(const StepInput& step);
   void launch_draws(const StepInput& step);
   // Waits for the oldest step in progress. Its results stay valid until release and the next

@@ -288,7 +288,8 @@ Gptq::Gptq(const InputStats& stats, const GptqOptions& options, const Context& c
   }
 }
 
-// The factor of H, which are the products with their columns in the order they are taken, damped.
+// Factors H: the products of the inputs, with rows and columns in the order in which columns are
+// quantised, and damping on the diagonal. False if H is not positive definite.
 bool Gptq::factor(const TensorView& products, std::span<const float> diagonal, double mean,
                   const Context& ctx) {
   std::vector<double> damped(static_cast<size_t>(k_));  // by step

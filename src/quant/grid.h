@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -17,7 +18,8 @@ inline float rounded_to(DType dtype, float value) {
   return value;
 }
 
-// The nearest integer, ties to even, of a number below 2^22: above 2^23 floats have no fraction.
+// The nearest integer, ties to even, for |value| below 2^22. Adding 1.5 * 2^23 leaves no bits for a
+// fraction, so the addition rounds.
 inline float nearest(float value) {
   constexpr float kWhole = 0x1.8p23f;
   return (value + kWhole) - kWhole;
@@ -42,17 +44,33 @@ struct Grid {
   float value_of(float code) const { return (code - static_cast<float>(zero)) * scale; }
 };
 
-// The smallest and the largest of some values and 0.
+// The range of a group's values, widened to contain 0. Comparisons skip NaN, so a value that is
+// not finite shows in `taint`: it is then NaN, and 0 otherwise.
 struct Range {
   float lowest = 0.0f;
   float highest = 0.0f;
+  float taint = 0.0f;
 };
 
+// Sixteen lanes, so that the compiler makes vectors of them; the order does not change a minimum.
 inline Range range_of(const float* w, int64_t count) {
+  constexpr int kLanes = 16;
+  float lowest[kLanes] = {}, highest[kLanes] = {}, taint[kLanes] = {};
+  const auto include = [&](int lane, float value) {
+    lowest[lane] = value < lowest[lane] ? value : lowest[lane];
+    highest[lane] = value > highest[lane] ? value : highest[lane];
+    taint[lane] += value * 0.0f;
+  };
+  const int64_t whole = count - count % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) include(lane, w[i + lane]);
+  }
+  for (int64_t i = whole; i < count; ++i) include(0, w[i]);
   Range range;
-  for (int64_t i = 0; i < count; ++i) {
-    range.lowest = w[i] < range.lowest ? w[i] : range.lowest;
-    range.highest = w[i] > range.highest ? w[i] : range.highest;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    range.lowest = std::min(range.lowest, lowest[lane]);
+    range.highest = std::max(range.highest, highest[lane]);
+    range.taint += taint[lane];
   }
   return range;
 }
@@ -78,8 +96,7 @@ inline Grid grid_of(const Range& range, float factor, const QuantFormat& format)
 }
 
 // Of 21 grids, from the whole range to half of it, the one with the smallest weighted error; the
-// widest of equals. All grids take one value after the other, so that they are the lanes of a
-// vector.
+// widest of equals. Each grid is a lane of a vector, and all take the same value at a time.
 inline Grid search_grid(const float* w, const float* importance, int64_t count,
                         const QuantFormat& format) {
   constexpr int kSteps = 20, kLanes = 24;  // a multiple of a vector; the last is repeated

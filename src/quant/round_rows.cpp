@@ -9,44 +9,17 @@
 namespace tessera::quant {
 namespace {
 
-// The range of a group in lanes, so that the loop is a vector's; extremes do not depend on the
-// order. `taint` is NaN if a value is not finite, which comparisons would pass over.
-struct GroupRange {
-  float lowest = 0.0f, highest = 0.0f, taint = 0.0f;
-};
-
-GroupRange group_range(const float* w, int64_t count) {
-  constexpr int kLanes = 16;
-  float lowest[kLanes] = {}, highest[kLanes] = {}, taint[kLanes] = {};
-  const auto include = [&](int lane, float value) {
-    lowest[lane] = value < lowest[lane] ? value : lowest[lane];
-    highest[lane] = value > highest[lane] ? value : highest[lane];
-    taint[lane] += value * 0.0f;
-  };
-  const int64_t whole = count - count % kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) include(lane, w[i + lane]);
-  }
-  for (int64_t i = whole; i < count; ++i) include(0, w[i]);
-  GroupRange range;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    range.lowest = std::min(range.lowest, lowest[lane]);
-    range.highest = std::max(range.highest, highest[lane]);
-    range.taint += taint[lane];
-  }
-  return range;
-}
-
-// A scale that would be 0 is 1, and one of a width that is not finite is NaN.
+// width / steps, but 1 instead of 0, and NaN where the width is not finite.
 float scale_for(float width, float steps) {
   const float scale = width / steps;
   const float finite = scale + scale * 0.0f;
   return finite == 0.0f ? 1.0f : finite;
 }
 
-// The grid of a group. Its zero point is that of the scale before it is rounded.
+// The grid that spans a group. The zero point is computed from the scale before that is rounded to
+// the type it is stored in.
 Grid whole_grid(const float* w, int64_t count, const QuantFormat& format) {
-  const GroupRange range = group_range(w, count);
+  const Range range = range_of(w, count);
   const bool has_zero = format.has_zero_points();
   const DType dtype = format.code_dtype();
   const float steps = has_zero ? static_cast<float>(zero_point_max(dtype)) : quant_max(dtype);
@@ -68,8 +41,8 @@ Grid whole_grid(const float* w, int64_t count, const QuantFormat& format) {
 
 constexpr int64_t kTile = 128;  // elements whose codes are bytes before they are packed
 
-// Codes as bytes, and what they stand for. Codes are counted from the zero point until they are
-// stored, so that a value is one product; NaN becomes the zero point.
+// Rounds up to kTile values to codes, one in a byte, and computes the values they stand for. NaN
+// becomes the zero point.
 void round_tile(const float* w, int64_t count, const Grid& grid, uint8_t* codes, float* values) {
   const auto low = static_cast<float>(grid.lowest - grid.zero);
   const auto high = static_cast<float>(grid.highest - grid.zero);
@@ -85,7 +58,7 @@ void round_tile(const float* w, int64_t count, const Grid& grid, uint8_t* codes,
   }
 }
 
-// Two codes of 4 bits in a byte, the first in its lower half.
+// Packs 4-bit codes two to a byte, the first in the low half.
 void pack_nibbles(const uint8_t* codes, int64_t count, uint8_t* to) {
   for (int64_t i = 0; i < count / 2; ++i) {
     to[i] = static_cast<uint8_t>((codes[2 * i] & 15) | codes[2 * i + 1] << 4);

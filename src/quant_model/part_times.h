@@ -1,4 +1,4 @@
-// What the parts of a run take.
+// The seconds that each part of a run takes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +14,7 @@ namespace tessera::quant {
 
 class PartTimes {
  public:
-  // What `work` returns; its time is added to that of a part, also where it throws.
+  // Calls `work` and adds its time to that of a part, even if it throws.
   template <class Work>
   std::invoke_result_t<Work&> measure(std::string_view part, Work& work) {
     using Clock = std::chrono::steady_clock;

@@ -107,7 +107,7 @@ class Run {
   }
   bool is_calibrated() const { return needs_samples(options_); }
   std::string prefix() const { return concat("model.layers.", layer_, "."); }
-  // Those tensors of the layer that are among some.
+  // The layer's tensors among `specs`.
   LayerTensors read_layer(const std::vector<model::TensorSpec>& specs) {
     return timed("reading", [&] { return LayerTensors(*source_, specs, prefix()); });
   }
@@ -196,8 +196,8 @@ class Run {
     });
   }
 
-  // Without calibration nothing but the codes is needed of a layer, so its values pass through the
-  // caches by a few rows at a time. They are written while the next layer is rounded.
+  // Without calibration only the codes of a layer are needed: a few rows at a time are read and
+  // rounded, and the layer is written while the next one is rounded.
   void round_layer() {
     start_layer();
     report("rounding");

@@ -1,4 +1,5 @@
-// How far values are from what they stand for. Rows are summed by all threads and added in order.
+// How far quantised values are from the weight. All threads sum rows, whose sums are added in
+// order.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -21,8 +22,8 @@ class RowErrors {
   explicit RowErrors(int64_t num_rows)
       : errors_(static_cast<size_t>(num_rows)), sizes_(static_cast<size_t>(num_rows)) {}
 
-  // Rows [first, first + num_rows), of k values. Four at a time: each is summed in order, which
-  // alone would wait for every addition.
+  // Rows [first, first + num_rows), of k values. A row is summed in order, where each addition
+  // waits for the one before, so four rows are summed at once.
   void set(int64_t first, int64_t num_rows, int64_t k, const float* a, const float* b) {
     int64_t row = 0;
     for (; row + 4 <= num_rows; row += 4) set_rows<4>(first + row, k, a + row * k, b + row * k);

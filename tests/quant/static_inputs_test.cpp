@@ -14,7 +14,7 @@
 namespace tessera::testing {
 namespace {
 
-// The squared error of x as codes of 8 bits with one scale.
+// The squared error of rounding x to 8-bit codes with one scale.
 double rounding_error(const Tensor& x, float scale) {
   double sum = 0;
   for (int64_t i = 0; i < x.view().num_elements(); ++i) {

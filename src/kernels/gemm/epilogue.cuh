@@ -317,7 +317,7 @@ struct AddResidual {
   }
 };
 
-// Where the epilogue reads its operands: from memory, when it needs them.
+// Operands of the epilogue that are read from memory when they are needed.
 template <class T>
 struct OperandsInMemory {
   template <int kRegs>
@@ -334,9 +334,10 @@ struct OperandsInMemory {
   }
 };
 
-// The same, loaded into registers before the product. While weights are streamed a load takes 2 to
-// 6 us, because it queues behind them: too long to wait for it at the end of a product of 10 us.
-// Blocks at the edge of the product, and gated products with a residual, still read memory.
+// Operands of the epilogue that are loaded into registers before the product. While weights are
+// streamed, a load queues behind them and takes 2 to 6 us, too long to wait for at the end of a
+// product of 10 us. Blocks at the edge of the product, and gated products with a residual, still
+// read memory when they need it.
 template <class T, bool kHasScales, int kRegs>
 class HeldOperands {
  public:

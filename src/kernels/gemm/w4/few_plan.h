@@ -14,12 +14,12 @@ namespace tessera::kernels {
 inline constexpr int kW4FewMaxTokens = 16;
 inline constexpr int kW4FewMaxWarps = 16;  // of a block: they leave 128 registers for a thread
 inline constexpr int kW4FewMaxChunks = 16;
-// Of an SM, and what the system takes of it for each block.
+// Shared memory of an SM, and what the system takes of it for each block.
 inline constexpr int kW4SharedOfSm = 228 * 1024;
 inline constexpr int kW4SharedPerBlock = 1024;
 
-// A warp's ring: codes of 8 blocks of 16 rows by 128 elements of k, and their scales and zero
-// points, whether there are any or not.
+// A warp's ring holds 8 blocks of codes, each of 16 rows by 128 elements of k, and has room for
+// their scales and zero points even if the weight has none.
 inline constexpr int kW4RingBlocks = 8;
 constexpr int w4_few_ring_bytes(int group) {
   const int groups = group == 0 ? 0 : kW4StageK / group;
@@ -33,8 +33,8 @@ struct W4FewTile {
   static constexpr int kGroup = kGroup_;
   static constexpr int kWide = kWide_;
   static constexpr int kGroups = kGroup == 0 ? 0 : kW4StageK / kGroup;  // of a block of k
-  // A slot of the ring has so many blocks of k, which are multiplied side by side; one where the
-  // sums of a block depend on those of the one before.
+  // Blocks of k in a slot of the ring, which are multiplied side by side. 1 where the sums of a
+  // block continue those of the block before.
   static constexpr int kPair = kGroup != kW4StageK ? 1 : (kTokens == 8 ? 4 : 2) / kWide;
   static constexpr int kSlots = kW4RingBlocks / (kPair * kWide);
   static constexpr int kCodeBytes = kPair * kWide * 1024;

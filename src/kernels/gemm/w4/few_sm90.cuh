@@ -343,8 +343,8 @@ struct W4FewWarp {
     }
   }
 
-  // Finishes and stores the sums, 16 rows at a time. Loops with one copy of the epilogue: the sums
-  // move down.
+  // Finishes and stores the sums, 16 rows at a time. A loop that moves the sums down, so that the
+  // epilogue is compiled once.
   __device__ void store(float (&sums)[kSums], int of_unit, int batch) const {
     const int end_row = min(p.epilogue.n, (of_unit + 1) * (16 * kWide));
     for (int row = of_unit * (16 * kWide); row < end_row; row += 16) {
