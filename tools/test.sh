@@ -37,6 +37,11 @@ run_tests() {
     tee "$build/ctest.log" | sed '/^The following tests did not run:/,/^$/d'
 }
 
+# The README's first command, whose build leaves out the server and the quantisers.
+first_command() {
+  make run >"$build/run.log" 2>&1 || { tail -n 40 "$build/run.log" && false; }
+}
+
 sh tools/test_venv.sh
 sh tools/promtool.sh
 step layers "$python" tools/check_layers.py
@@ -54,6 +59,7 @@ if [[ ${#failed[@]} -eq 0 || ! " ${failed[*]} " =~ \ (configure|build)\  ]]; the
   closing=$(grep -E 'tests? (passed|failed).* out of ' "$build/ctest.log" || echo "$closing")
   skipped=$(grep -cE '\*\*\*Skipped' "$build/ctest.log" || true)
   if [[ $skipped -gt 0 ]]; then summary+=("  $skipped tests skipped; see $build/ctest.log"); fi
+  step run first_command
 fi
 
 if [[ " ${failed[*]} " =~ " tests " ]]; then
