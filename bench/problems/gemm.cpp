@@ -243,9 +243,10 @@ bool gemm_fits(RowKey key, const Shape& shape) {
     const bool has_blocks = value_of(shape, "a_scale") == 2 || value_of(shape, "b_scale") >= 2 ||
                             value_of(shape, "sums_in_float") != 0;
     if (key.in == DType::u8 && has_blocks) return false;
-    if (value_of(shape, "norm") != 0 && (key.out != DType::bf16 || key.in == DType::u8)) {
-      return false;
-    }
+    if (key.weight != DType::i4 && value_of(shape, "b_scale") > 3) return false;
+    // Norms write codes of a byte.
+    const bool is_normed = key.in == DType::i8 || key.in == DType::e4m3;
+    if (value_of(shape, "norm") != 0 && (key.out != DType::bf16 || !is_normed)) return false;
     const bool is_large = value_of(shape, "n") * value_of(shape, "k") >= int64_t{1} << 24;
     return !is_large || (key.out == DType::bf16 && key.in != DType::u8);
   }
@@ -286,6 +287,12 @@ ProblemMaker gemm_maker() {
     for (const DType out : {DType::bf16, DType::f16, DType::f32, in}) keys.push_back({in, out, in});
   }
   for (const DType out : {DType::bf16, DType::f32}) keys.push_back({DType::u8, out, DType::i8});
+  for (const DType in : {DType::i8, DType::e4m3, DType::i4}) {
+    for (const DType out : {DType::bf16, DType::f16, DType::f32}) {
+      keys.push_back({in, out, DType::i4});
+    }
+    if (in != DType::i4) keys.push_back({in, in, DType::i4});
+  }
   std::vector<Shape> shapes = gemm_test_shapes();
   for (const Shape& shape : codes_test_shapes()) shapes.push_back(shape);
   for (const Shape& shape : quantized_test_shapes()) shapes.push_back(shape);

@@ -12,19 +12,20 @@ namespace tessera::bench {
 namespace {
 
 constexpr int64_t kGroup = 128;
-// Codes of a value of variance 1: far from their largest, which then is rare.
-constexpr float kCodesPerDeviation = 30.0f;
+// Codes of a value of 1, the deviation: far from the largest, if the type allows.
+float deviation_in_codes(DType dtype) { return dtype == DType::i4 ? 3.0f : 30.0f; }
 constexpr int64_t kZeroPoint = 3;  // of u8 codes of integer problems, which start at 0
 
-// What shares a scale, as the options say.
-enum class Sharing : int64_t { all, row, group, row_group };
+// What shares a scale, as the options say: groups of 128, and in b also 64 and 32, of a row.
+enum class Sharing : int64_t { all, row, group, row_group, row_group_64, row_group_32 };
 
 Sharing sharing_of(const Shape& shape, std::string_view name) {
-  const int64_t value = value_of(shape, name, 1);
-  if (name == "a_scale") return static_cast<Sharing>(value);
-  return value == 2   ? Sharing::group
-         : value == 3 ? Sharing::row_group
-                      : static_cast<Sharing>(value);
+  return static_cast<Sharing>(value_of(shape, name, 1));
+}
+
+// Elements of k under one scale of b, where it changes along k.
+int64_t group_of(Sharing sharing) {
+  return sharing == Sharing::row_group_64 ? 64 : sharing == Sharing::row_group_32 ? 32 : kGroup;
 }
 
 std::vector<int64_t> a_scale_shape(Sharing sharing, int64_t m, int64_t k) {
@@ -35,15 +36,16 @@ std::vector<int64_t> a_scale_shape(Sharing sharing, int64_t m, int64_t k) {
 std::vector<int64_t> b_scale_shape(Sharing sharing, int64_t n, int64_t k) {
   if (sharing == Sharing::all) return {1};
   if (sharing == Sharing::row) return {n};
-  if (sharing == Sharing::row_group) return {n, k / kGroup};
-  return {(n + kGroup - 1) / kGroup, k / kGroup};
+  if (sharing == Sharing::group) return {(n + kGroup - 1) / kGroup, k / kGroup};
+  return {n, k / group_of(sharing)};
 }
 
 // The code of a normal value, in the range of the type.
 float code_of(DType dtype, float normal) {
-  const float code = kCodesPerDeviation * normal;
+  const float code = deviation_in_codes(dtype) * normal;
   if (dtype == DType::e4m3) return code;
-  const float rounded = std::round(std::clamp(code, -127.0f, 127.0f));
+  const float most = dtype == DType::i4 ? 7.0f : 127.0f;
+  const float rounded = std::round(std::clamp(code, -most, most));
   return dtype == DType::u8 ? rounded + 127.0f : rounded;
 }
 
@@ -55,11 +57,16 @@ void fill_scales(Operand& scales, bool is_normal, float unit, Random random) {
   });
 }
 
-// Row by row; after a million elements they repeat, so that large problems fill quickly.
+// Row by row; after a million elements they repeat, so that large problems fill quickly. Two i4
+// share a byte, so they are stored one by one.
 template <class Code>
 void fill_codes(Operand& operand, const Code& code) {
   if (operand.host.size_bytes() == 0) return;
   const int64_t num_rows = operand.shape[0], num_cols = operand.shape[1];
+  if (operand.host.view().dtype == DType::i4) {
+    fill_rows(operand, [&](int64_t r, int64_t c) { return code((r * num_cols + c) % 1'000'003); });
+    return;
+  }
   const RepeatingValues values(operand.host.view().dtype, num_rows * num_cols, code);
   parallel_for(num_rows, num_cols, [&](int64_t row) {
     values.copy(row * num_cols, num_cols, operand.host, operand.offset + row * operand.strides[0]);
@@ -92,7 +99,9 @@ void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand&
   Operand& a_scale = b.dense("a_scale", has_norm ? Role::scratch : Role::input, DType::f32,
                              a_scale_shape(a_sharing, m, k));
   a_scale.is_per_row = a_sharing != Sharing::all;
-  if (!has_norm) fill_scales(a_scale, b.is_normal(), 1.0f / kCodesPerDeviation, a_scales);
+  if (!has_norm) {
+    fill_scales(a_scale, b.is_normal(), 1.0f / deviation_in_codes(key.in), a_scales);
+  }
   if (key.in == DType::u8) {
     Operand& zero_point = b.dense("a_zero_point", Role::input, DType::i32, {m});
     zero_point.is_per_row = true;
@@ -110,7 +119,7 @@ void add_codes(Builder& b, RowKey key, int64_t m, int64_t n, int64_t k, Operand&
   fill_codes(codes, b_code);
   fill_scales(b.dense("b_scale", Role::input, DType::f32,
                       b_scale_shape(sharing_of(options, "b_scale"), n, k)),
-              b.is_normal(), 1.0f / (kCodesPerDeviation * root), b_scales);
+              b.is_normal(), 1.0f / (deviation_in_codes(key.weight) * root), b_scales);
   if (key.in == DType::u8) {
     const auto* values = codes.host.view().as<int8_t>();
     fill_rows(b.dense("b_row_sums", Role::input, DType::f32, {n}), [&](int64_t r, int64_t) {
@@ -163,7 +172,10 @@ double codes_error(RowKey key, const Shape& shape, double largest) {
     // and four deviations of it.
     return codes_error(key, with_value(shape, "norm", 0), largest) + 0x1p-4;
   }
-  if (key.in != DType::e4m3) return (k / kGroup + 1) * 0x1p-22 * largest;
+  const auto group = static_cast<double>(group_of(sharing_of(shape, "b_scale")));
+  if (key.in != DType::e4m3) return (k / group + 1) * 0x1p-22 * largest;
+  // Beside i4 the codes are multiplied as f16 and added in float.
+  if (key.weight == DType::i4) return k * 0x1p-21 * std::sqrt(k) * 1.5;
   const bool promotes = value_of(shape, "a_scale", 1) == 2 || value_of(shape, "b_scale", 1) >= 2 ||
                         value_of(shape, "sums_in_float") != 0;
   // sum |a| |b| of products of variance 1 / k, with room for what scales add.
@@ -190,7 +202,11 @@ std::vector<Shape> codes_test_shapes() {
       shape_of(150, 264, 128, 1, 1, {{"gap", 64}, {"gap_out", 3}}),
       shape_of(4, 256, 128, 1, 1, {{"activation", kGelu}, {"bias", 1}}),
       shape_of(150, 512, 256, 1, 1, {{"activation", kSilu}, {"gated", 1}}),
-      shape_of(33, 144, 128, 1, 1, {{"activation", kRelu}, {"gated", 1}, {"bias", 1}})};
+      shape_of(33, 144, 128, 1, 1, {{"activation", kRelu}, {"gated", 1}, {"bias", 1}}),
+      shape_of(2, 257, 512, 1, 1, {{"residual", 1}}),
+      shape_of(3, 72, 640, 1, 1, {{"bias", 1}, {"gap", 32}, {"gap_out", 3}}),
+      shape_of(4, 512, 512, 1, 1, {{"activation", kSilu}, {"gated", 1}}),
+      shape_of(4, 1000, 2048, 0, 1)};
   for (const auto& [a_scale, b_scale] : {std::pair{2, 2}, {2, 1}, {1, 2}, {2, 3}, {0, 3}, {1, 1}}) {
     for (const auto& [m, n, k] : {std::tuple{1, 384, 1024},
                                   {16, 256, 256},
@@ -199,6 +215,19 @@ std::vector<Shape> codes_test_shapes() {
                                   {385, 1152, 1280}}) {
       shapes.push_back(shape_of(m, n, k, a_scale, b_scale, {{"sums_in_float", 1}}));
     }
+  }
+  // A k that ends within a step, of portable kernels alone.
+  for (const auto& [m, n, k] : {std::tuple{1, 40, 96}, {7, 130, 224}, {66, 75, 160}}) {
+    shapes.push_back(shape_of(m, n, k, 1, 1));
+  }
+  // Short groups of i4, alone and beside groups of a.
+  for (const int64_t b_scale : {4, 5}) {
+    shapes.push_back(shape_of(1, 96, 256, 1, b_scale));
+    shapes.push_back(shape_of(4, 257, 512, 1, b_scale, {{"bias", 1}}));
+    shapes.push_back(shape_of(15, 64, 192, 0, b_scale));
+    shapes.push_back(shape_of(70, 200, 1024, 1, b_scale, {{"residual", 1}}));
+    shapes.push_back(shape_of(130, 320, 384, 2, b_scale));
+    shapes.push_back(shape_of(20, 256, 320, 1, b_scale, {{"activation", kSilu}, {"gated", 1}}));
   }
   shapes.push_back(shape_of(150, 512, 256, 2, 2, {{"activation", kSilu}, {"gated", 1}}));
   shapes.push_back(shape_of(40, 512, 256, 2, 2, {{"bias", 1}, {"residual", 1}}));
@@ -231,7 +260,14 @@ std::vector<Workload> codes_workloads() {
   }
   for (const int64_t size : {4096, 8192})
     squares.shapes.push_back(shape_of(size, size, size, 1, 1));
-  return {linear, blocks, few, chain, squares, types};
+  // int4 weights, in groups of 128 of a row.
+  Workload w4{"linear/llama8b_w4_codes", {}};
+  for (const auto& [n, k] : {Layer{4096, 4096}, Layer{28672, 4096}, Layer{4096, 14336}}) {
+    for (const int64_t m : {1, 4, 16, 64, 1024, 4096}) {
+      w4.shapes.push_back(shape_of(m, n, k, 1, 3, {{"static_b", 1}}));
+    }
+  }
+  return {linear, blocks, few, chain, squares, types, w4};
 }
 
 }  // namespace tessera::bench

@@ -13,7 +13,7 @@ namespace tessera::bench {
 
 // Whether a row of this key takes codes as a.
 constexpr bool has_token_codes(RowKey key) {
-  return key.in == DType::i8 || key.in == DType::u8 || key.in == DType::e4m3;
+  return key.in == DType::i8 || key.in == DType::u8 || key.in == DType::e4m3 || key.in == DType::i4;
 }
 // The type of bias and residual.
 constexpr DType value_type_of(RowKey key) {
@@ -23,7 +23,7 @@ constexpr DType value_type_of(RowKey key) {
 
 // Adds a_scale, a_zero_point for u8, b and b_scale; `a` is filled. The option "a_scale" says what
 // shares a scale of a: 0 all, 1 a row, 2 a group of 128; "b_scale": 0 all, 1 a row, 2 a block of
-// 128 x 128, 3 a group of 128 of a row.
+// 128 x 128, 3 a group of 128 of a row, and, of i4 alone, 4 one of 64 and 5 one of 32.
 //
 // With the option "norm" a is scratch that an RMSNorm writes, scales by token included: the
 // operands x and weight come last, and norm_of makes them its arguments.

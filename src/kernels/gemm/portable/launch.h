@@ -1,7 +1,8 @@
-// The launchers of the portable kernels and what each takes; defined in mma.cuh and simt.cuh.
+// The launchers of the portable kernels and what each takes; defined in the .cuh files beside it.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -24,6 +25,15 @@ void launch_gemm_f32(const GemmArgs& args, const Context& ctx);
 // With a weight of codes: Code is I4x2, uint8_t for integers of 8 bits, or E4m3. (weight_codes.cuh)
 template <class T, class Code>
 void launch_weight_codes(const GemmArgs& args, const Context& ctx);
+
+// Of codes with codes, on tensor cores: A is int8_t, uint8_t, I4x2 or E4m3, B int8_t or I4x2; bias,
+// residual and 16-bit results are T. (token_codes.cuh)
+template <class A, class B, class T>
+void launch_token_codes(const GemmArgs& args, const Context& ctx);
+
+// Of int8 with int8 for few rows of a, on CUDA cores. (dp4a.cuh)
+template <class T>
+void launch_gemm_dp4a(const GemmArgs& args, const Context& ctx);
 
 constexpr int64_t count_batches(const GemmArgs& args) {
   return args.a.rank == 3 ? args.a.size(0) : 1;
@@ -54,17 +64,45 @@ inline bool accepts_any(const GemmArgs& args) {
 inline bool accepts_aligned(const GemmArgs& args) {
   return accepts_any(args) && has_aligned_rows(args.a) && has_aligned_rows(args.b.values);
 }
+// Every row of codes starts at a multiple of 16 bytes.
+inline bool has_aligned_codes(const TensorView& codes) {
+  return reinterpret_cast<uintptr_t>(codes.data) % 16 == 0 &&
+         (codes.size(0) <= 1 || codes.stride(0) * bit_width(codes.dtype) % 128 == 0);
+}
 // Codes in rows that start at multiples of 16 bytes, with groups that are whole steps of an MMA.
 inline bool accepts_weight_codes(const GemmArgs& args) {
   const Weight& b = args.b;
   if (b.k() == 0 || b.order || (b.zero_point && b.zero_point->dtype != DType::u8)) return false;
   const ScaleLayout scales = scale_layout(b);
-  const bool has_aligned_codes =
-      reinterpret_cast<uintptr_t>(b.values.data) % 16 == 0 &&
-      (b.n() <= 1 || b.values.stride(0) * bit_width(b.values.dtype) % 128 == 0);
-  return accepts_any(args) && has_aligned_rows(args.a) && has_aligned_codes &&
+  return accepts_any(args) && has_aligned_rows(args.a) && has_aligned_codes(b.values) &&
          (scales.scales_per_row == 1 || scales.cols_per_scale % 16 == 0);
 }
+
+// Elements of k under one of several scales of a row of a.
+inline constexpr int64_t kTokenGroup = 128;
+// Elements of k under one scale of each side; all where none changes along k.
+inline int64_t token_segment(const GemmArgs& args) {
+  int64_t segment = args.a.size(-1);
+  if (args.a_scale->rank == 2) segment = std::min(segment, kTokenGroup);
+  if (args.b.scale->rank == 2) segment = std::min(segment, scale_layout(args.b).cols_per_scale);
+  return segment;
+}
+// Codes on both sides. A segment is a whole number of MMAs, or a row of which no sum leaves 32
+// bits: a product is at most 2^14.
+inline bool accepts_token_codes(const GemmArgs& args) {
+  constexpr int64_t kMostSummed = int64_t{1} << 16;
+  const int64_t k = args.a.size(-1);
+  if (k == 0 || !accepts_any(args) || value_type(args) == DType::f32) return false;
+  const int64_t segment = token_segment(args);
+  return segment <= kMostSummed && (segment == k || segment % 32 == 0) &&
+         has_aligned_codes(args.a) && has_aligned_codes(args.b.values);
+}
+// Few enough rows, and scales of whole rows.
+inline bool accepts_dp4a(const GemmArgs& args) {
+  return args.a.size(-2) <= kDp4aRows && args.a.size(-1) % 16 == 0 && args.a_scale->rank == 1 &&
+         args.b.scale->rank == 1 && accepts_token_codes(args);
+}
+
 inline bool accepts_tf32(const GemmArgs& args) { return args.allow_tf32 && accepts_aligned(args); }
 
 }  // namespace tessera::kernels

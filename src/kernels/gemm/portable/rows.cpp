@@ -29,6 +29,15 @@ template <class T, class Code>
 constexpr Row<GemmArgs> codes(DType weight, DType out) {
   return row({dtype_of<T>, out, weight}, &launch_weight_codes<T, Code>, &accepts_weight_codes);
 }
+// Codes on both sides; T is the type of bias, residual and 16-bit results.
+template <class A, class B, class T>
+constexpr Row<GemmArgs> tokens(DType out) {
+  return row({dtype_of<A>, out, dtype_of<B>}, &launch_token_codes<A, B, T>, &accepts_token_codes);
+}
+template <class T>
+constexpr Row<GemmArgs> dp4a(DType out) {
+  return row({DType::i8, out}, &launch_gemm_dp4a<T>, &accepts_dp4a, "_dp4a");
+}
 constexpr RowKey kF32{DType::f32, DType::f32};
 
 constexpr Row<GemmArgs> kRows[] = {
@@ -69,6 +78,29 @@ constexpr Row<GemmArgs> kRows[] = {
     codes<F16, uint8_t>(DType::u8, DType::f32),
     codes<F16, E4m3>(DType::e4m3, DType::f16),
     codes<F16, E4m3>(DType::e4m3, DType::f32),
+
+    // For few rows of a dp4a comes first. It gives the same bits as the rows after it.
+    dp4a<Bf16>(DType::bf16),
+    dp4a<F16>(DType::f16),
+    dp4a<Bf16>(DType::f32),
+    dp4a<Bf16>(DType::i8),
+    tokens<int8_t, int8_t, Bf16>(DType::bf16),
+    tokens<int8_t, int8_t, F16>(DType::f16),
+    tokens<int8_t, int8_t, Bf16>(DType::f32),
+    tokens<int8_t, int8_t, Bf16>(DType::i8),
+    tokens<uint8_t, int8_t, Bf16>(DType::bf16),
+    tokens<uint8_t, int8_t, Bf16>(DType::f32),
+    tokens<int8_t, I4x2, Bf16>(DType::bf16),
+    tokens<int8_t, I4x2, F16>(DType::f16),
+    tokens<int8_t, I4x2, Bf16>(DType::f32),
+    tokens<int8_t, I4x2, Bf16>(DType::i8),
+    tokens<E4m3, I4x2, Bf16>(DType::bf16),
+    tokens<E4m3, I4x2, F16>(DType::f16),
+    tokens<E4m3, I4x2, Bf16>(DType::f32),
+    tokens<E4m3, I4x2, Bf16>(DType::e4m3),
+    tokens<I4x2, I4x2, Bf16>(DType::bf16),
+    tokens<I4x2, I4x2, F16>(DType::f16),
+    tokens<I4x2, I4x2, Bf16>(DType::f32),
 };
 
 template <class T>

@@ -41,6 +41,10 @@ struct MmaNarrow {
   static constexpr MmaTile kShape{16, 32, 128, 1, 2, 8, 4};
 };
 
+// The most rows of a that the int8 kernel on CUDA cores takes. A thread keeps a sum for each of
+// them and each of its columns, beside 128 bytes of codes.
+inline constexpr int kDp4aRows = 4;
+
 // A block of the kernel on CUDA cores. A warp is 4 x 8 lanes, each with quads of 4 rows and 4
 // columns: `quads_m` x `quads_n` blocks of 16 x 32 a warp, spread over the tile so that block q of
 // all warps is one strip of it.

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/gemm/portable/code_loader.cuh"
 #include "kernels/gemm/portable/mma.cuh"
 
 namespace tessera::kernels {
@@ -50,54 +51,13 @@ struct WeightCodesParams {
 };
 static_assert(std::is_trivially_copyable_v<WeightCodesParams>);
 
-// Codes of 4 bits (I4x2), integers of 8 (uint8_t, signed or not) or E4m3.
-template <class Code>
-inline constexpr int kCodeBits = std::is_same_v<Code, I4x2> ? 4 : 8;
+// Bytes of a row in a stage; codes have 4 bits (I4x2), or 8: uint8_t, signed or not, or E4m3.
 template <class Code>
 inline constexpr int kCodeRowBytes = kCodesStep* kCodeBits<Code> / 8;
 // From row to row in a stage: 16 bytes more, so that the words that the lanes of a warp read, in 8
 // rows, lie in different banks.
 template <class Code>
 inline constexpr int kCodeRowStride = kCodeRowBytes<Code> + 16;
-
-// Copies a step of the codes of kRows rows to a stage, 16 bytes at a time.
-template <class Code, int kRows, int kThreads>
-class CodeLoader {
-  static constexpr int kChunks = kCodeRowBytes<Code> / 16;
-  static constexpr int kRowsAtOnce = kThreads / kChunks;
-  static_assert(kRows % kRowsAtOnce == 0);
-
- public:
-  // The tile's first row, the bytes from row to row, the rows that exist and the bytes of each.
-  __device__ CodeLoader(const unsigned char* data, int64_t stride, int num_rows, int row_bytes,
-                        int thread)
-      : source_(data + thread / kChunks * stride + thread % kChunks * 16),
-        pass_stride_(kRowsAtOnce * stride),
-        rows_left_(num_rows - thread / kChunks),
-        bytes_left_(row_bytes - thread % kChunks * 16),
-        offset_(static_cast<uint32_t>(thread / kChunks * kCodeRowStride<Code> +
-                                      thread % kChunks * 16)) {}
-
-  __device__ void fetch(uint32_t stage) {
-    const int num_bytes = min(max(bytes_left_, 0), 16);
-    TESSERA_UNROLL
-    for (int pass = 0; pass < kRows / kRowsAtOnce; ++pass) {
-      const bool is_inside = pass * kRowsAtOnce < rows_left_;
-      tile::ptx::cp_async<16>(stage + offset_ + pass * kRowsAtOnce * kCodeRowStride<Code>,
-                              is_inside ? source_ + pass * pass_stride_ : source_,
-                              static_cast<uint32_t>(is_inside ? num_bytes : 0));
-    }
-    source_ += kCodeRowBytes<Code>;
-    bytes_left_ -= kCodeRowBytes<Code>;
-  }
-
- private:
-  const unsigned char* source_;
-  int64_t pass_stride_;
-  int rows_left_;
-  int bytes_left_;
-  uint32_t offset_;
-};
 
 // Two neighbouring codes, as they lie in memory, as two elements of an operand. `zero` is 2^23 plus
 // the zero point: a code in the low bits of 2^23 is 2^23 plus the code.
@@ -265,8 +225,8 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
   const auto* b = static_cast<const unsigned char*>(g.b) + col * g.b_stride;
   ChunkLoader<T, kTile.m, kCodesStepBytes, kThreads> a_loader(
       {a, g.a_stride, g.epilogue.m - row, g.k}, thread);
-  CodeLoader<Code, kTile.n, kThreads> b_loader(b, g.b_stride, g.epilogue.n - col,
-                                               g.k * kCodeBits<Code> / 8, thread);
+  CodeLoader<kCodeRowBytes<Code>, kCodeRowStride<Code>, kTile.n, kThreads> b_loader(
+      b, g.b_stride, g.epilogue.n - col, g.k * kCodeBits<Code> / 8, thread);
   CodesProduct<T, Code, kTile> product(p, col, thread);
 
   const uint32_t first_stage = tile::ptx::shared_address(shared.stages);
