@@ -33,6 +33,7 @@ struct ModelOptions {
   bool check_weights = false;
   std::optional<double> step_timeout;
   std::string graphs = "on";
+  bool fuse = false;
   std::string ahead = "auto";
   std::string speculate = "off";
   std::string draft;
@@ -40,7 +41,7 @@ struct ModelOptions {
 };
 
 // --dtype, --weights, --activations, --group, --kv, --threads, --device, --context, --kv-bytes,
-// --check-weights, --graphs, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
+// --check-weights, --graphs, --fuse, --ahead, --speculate, --draft, --draft-tokens, --step-timeout.
 void add_model_flags(const Verb& verb, ModelOptions& options);
 
 DType parse_dtype(const std::string& text);  // f32, bf16, f16

@@ -80,9 +80,11 @@ const std::vector<ProblemMaker>& problem_makers() {
     list.push_back(argmax_maker());
     list.push_back(scale_maker());
     list.push_back(gemm_maker());
+    list.push_back(norm_gemm_maker());
     list.push_back(gemm_2_4_maker());
     list.push_back(attention_prefill_maker());
     list.push_back(attention_decode_maker());
+    list.push_back(attention_append_maker());
     list.push_back(attention_merge_maker());
     list.push_back(attention_cascade_maker());
     list.push_back(kv_append_maker());

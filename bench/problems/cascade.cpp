@@ -13,7 +13,7 @@
 namespace tessera::bench {
 namespace {
 
-constexpr std::string_view kOp = "attention_cascade";
+constexpr std::string_view kCascadeOp = "attention_cascade";
 
 struct CascadeOptions {
   DecodeOptions decode;
@@ -115,7 +115,7 @@ Problem make_cascade(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     return supports(args_of(views), ctx);
   };
   if (has_rows && o.decode.batch > kSampledSequences) {
-    problem.sample = [=](const Problem& whole) { return sample_sequences(kOp, key, whole); };
+    problem.sample = [=](const Problem& whole) { return sample_sequences(kCascadeOp, key, whole); };
   }
   return problem;
 }
@@ -206,7 +206,7 @@ ProblemMaker attention_cascade_maker() {
   const Shape shorter{{"batch", 16}, {"kv_len", 4608}, {"heads", 32},  {"kv_heads", 8},
                       {"d", 128},    {"page", 64},     {"pages", 200}, {"shared", 64},
                       {"pieces", 4}, {"longest", 1}};
-  return {kOp,
+  return {kCascadeOp,
           &make_cascade,
           &cascade_fits,
           keys,

@@ -22,7 +22,7 @@ namespace {
 
 // Shapes with more bytes of keys and values in 16 bits are workloads, which are defined for bf16.
 constexpr int64_t kMostTested = int64_t{64} << 20;
-constexpr std::string_view kOp = "attention_decode";
+constexpr std::string_view kDecodeOp = "attention_decode";
 
 // Bytes of one token and head.
 double row_bytes(KvFormat format, RowKey key, const DecodeOptions& o) {
@@ -85,7 +85,7 @@ Problem make_decode(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
     return supports(decode_args(o, slots, views), ctx);
   };
   if (has_rows && o.batch > kSampledSequences) {
-    problem.sample = [=](const Problem& whole) { return sample_sequences(kOp, key, whole); };
+    problem.sample = [=](const Problem& whole) { return sample_sequences(kDecodeOp, key, whole); };
   }
   return problem;
 }
@@ -102,8 +102,8 @@ bool decode_fits(RowKey key, const Shape& shape) {
 ProblemMaker attention_decode_maker() {
   const std::vector<RowKey> keys{
       {DType::bf16, DType::bf16}, {DType::f16, DType::f16}, {DType::f32, DType::f32}};
-  return {kOp,        &make_decode, &decode_fits, keys, decode_test_shapes(), decode_workloads(),
-          "attention"};
+  return {kDecodeOp,          &make_decode, &decode_fits, keys, decode_test_shapes(),
+          decode_workloads(), "attention"};
 }
 
 }  // namespace tessera::bench

@@ -71,7 +71,8 @@ TensorView Runner::run(const model::Batch& batch, std::optional<model::DrawOptio
 
 // Captures the step if its like has not been seen. The graph's addresses depend on the key alone.
 TensorView Runner::replay(const model::Batch& batch, std::optional<model::DrawOptions> draw) {
-  const GraphKey key{batch.size_class, batch.longest_decode, batch.shares_pages, draw};
+  const GraphKey key{batch.size_class, batch.longest_decode, batch.shares_pages, batch.has_drafts,
+                     draw};
   auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     if (graphs_.size() >= kMostGraphs) {

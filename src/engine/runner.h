@@ -80,6 +80,7 @@ class Runner {
     model::SizeClass size;
     int64_t longest_decode = 0;
     bool shares_pages = false;
+    bool has_drafts = false;
     std::optional<model::DrawOptions> draw = {};  // none: the draws are not part of it
     auto operator<=>(const GraphKey&) const = default;
   };

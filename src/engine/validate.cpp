@@ -222,7 +222,8 @@ model::BatchLimits limits_of(const EngineOptions& options) {
           .max_pages = (options.max_context + options.page_size - 1) / options.page_size,
           .logits = options.max_step_logits,
           .max_positions = options.max_context,
-          .kv_type = options.kv_type};
+          .kv_type = options.kv_type,
+          .is_fused = options.fuses_steps};
 }
 
 model::SamplerLimits sampler_limits_of(const EngineOptions& options, int64_t vocab) {

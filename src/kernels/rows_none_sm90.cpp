@@ -11,6 +11,7 @@ namespace tessera::kernels {
 
 std::span<const Row<AttentionArgs>> attention_prefill_rows_sm90() { return {}; }
 std::span<const Row<DecodeAttentionArgs>> attention_decode_rows_sm90() { return {}; }
+std::span<const Row<AppendAttentionArgs>> attention_append_rows_sm90() { return {}; }
 std::span<const Row<MergeAttentionArgs>> attention_merge_rows_sm90() { return {}; }
 
 const ElementwiseRows& elementwise_rows_sm90() {
@@ -19,6 +20,7 @@ const ElementwiseRows& elementwise_rows_sm90() {
 }
 
 std::span<const Row<GemmArgs>> gemm_rows_sm90() { return {}; }
+std::span<const Row<NormGemmArgs>> norm_gemm_rows_sm90() { return {}; }
 
 const KvCacheRows& kv_cache_rows_sm90() {
   static constexpr KvCacheRows kNone{};

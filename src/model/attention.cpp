@@ -1,6 +1,7 @@
 // A layer's attention.
 // SPDX-License-Identifier: MIT
 #include "model/layers.h"
+#include "tessera/ops/attention_append.h"
 #include "tessera/ops/kv_cache.h"
 
 namespace tessera::model {
@@ -83,7 +84,7 @@ void Attention::forward(const LinearInput& x, const TensorView& out, Step& step)
 
 void Attention::add_to(Stream& stream, const Norm& norm, Step& step) const {
   const Arena::Scope scope(step.arena);
-  output_.add_to(stream, attend(norm.read(stream, inputs(), step), step), step);
+  output_.add_to(stream, attend(norm.defer(stream, inputs(), step), step), step);
 }
 
 Attention::Heads Attention::project(const LinearInput& x, Step& step) const {
@@ -135,9 +136,14 @@ TensorView Attention::normalise_whole(const TensorView& part, const Norm& norm, 
 TensorView Attention::attend(const LinearInput& x, Step& step) const {
   const Heads heads = project(x, step);
   const PagedKv kv = step.kv.layer(layer_);
-  append(heads, kv, step);
-  attend_decodes(heads, kv, step);
-  attend_chunks(heads, kv, step);
+  const bool is_decode = step.batch.num_decodes == step.batch.num_tokens();
+  if (step.is_fused && is_decode && !step.batch.has_drafts) {
+    append_and_attend(heads, kv, step);
+  } else {
+    append(heads, kv, step);
+    if (step.batch.num_decodes > 0) attention_decode(decodes_of(heads, kv, step), step.ctx);
+    attend_chunks(heads, kv, step);
+  }
   return TensorView::contiguous(heads.out.data, heads.out.dtype,
                                 {heads.out.size(0), num_heads_ * head_dim_}, heads.out.device);
 }
@@ -157,21 +163,25 @@ void Attention::keep_tails(const PagedKv& kv, Step& step) const {
 }
 
 // Rotates q and k, and stores k and v.
+KvAppendArgs Attention::tokens_of(const Heads& heads, const PagedKv& kv, const Step& step) {
+  const Batch& batch = step.batch;
+  return {.k = heads.k,
+          .v = heads.v,
+          .slots = batch.slots,
+          .k_pages = kv.k_pages,
+          .v_pages = kv.v_pages,
+          .k_scales = kv.k_scales,
+          .v_scales = kv.v_scales,
+          .k_tail = kv.k_tail,
+          .tail_slots = batch.tail_slots,
+          .rope = KvRope{.q = heads.q, .positions = batch.positions, .table = step.angles}};
+}
+
 void Attention::append(const Heads& heads, const PagedKv& kv, Step& step) const {
   const Batch& batch = step.batch;
   const bool keeps_exact = batch.exact_slots.rank == 1 && batch.num_decodes < batch.batch();
   if (keeps_exact) keep_tails(kv, step);
-  kv_append({.k = heads.k,
-             .v = heads.v,
-             .slots = batch.slots,
-             .k_pages = kv.k_pages,
-             .v_pages = kv.v_pages,
-             .k_scales = kv.k_scales,
-             .v_scales = kv.v_scales,
-             .k_tail = kv.k_tail,
-             .tail_slots = batch.tail_slots,
-             .rope = KvRope{.q = heads.q, .positions = batch.positions, .table = step.angles}},
-            step.ctx);
+  kv_append(tokens_of(heads, kv, step), step.ctx);
   if (!keeps_exact) return;
   kv_append({.k = heads.k,  // rotated by the call before
              .v = heads.v,
@@ -181,18 +191,26 @@ void Attention::append(const Heads& heads, const PagedKv& kv, Step& step) const 
             step.ctx);
 }
 
-void Attention::attend_decodes(const Heads& heads, const PagedKv& kv, Step& step) const {
+DecodeAttentionArgs Attention::decodes_of(const Heads& heads, const PagedKv& kv,
+                                          const Step& step) const {
   const Batch& batch = step.batch;
   const int64_t num_decodes = batch.num_decodes;
-  if (num_decodes == 0) return;
-  attention_decode({.q = heads.q.slice(0, 0, num_decodes),
-                    .kv = sequences_of(batch, kv, 0, num_decodes),
-                    .out = heads.out.slice(0, 0, num_decodes),
-                    .scale = scale_,
-                    .window = window_,
-                    .softcap = softcap_,
-                    .longest = batch.longest_decode,
-                    .shares_pages = batch.shares_pages},
+  return {.q = heads.q.slice(0, 0, num_decodes),
+          .kv = sequences_of(batch, kv, 0, num_decodes),
+          .out = heads.out.slice(0, 0, num_decodes),
+          .scale = scale_,
+          .window = window_,
+          .softcap = softcap_,
+          .longest = batch.longest_decode,
+          .shares_pages = batch.shares_pages};
+}
+
+// A step without chunks. It began with a copy to the device, which nothing after it overtakes: all
+// that the batch says and all older tokens are there before any kernel of the step.
+void Attention::append_and_attend(const Heads& heads, const PagedKv& kv, Step& step) const {
+  attention_append({.append = tokens_of(heads, kv, step),
+                    .decode = decodes_of(heads, kv, step),
+                    .is_settled = true},
                    step.ctx);
 }
 

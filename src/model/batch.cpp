@@ -234,14 +234,24 @@ void BatchBuffers::stage_passes(Batch& batch) {
   batch.passes = passes_;
 }
 
-// Prefixes are shared from the first page on.
-bool BatchBuffers::do_decodes_share(const HostBatch& host) {
-  first_pages_.clear();
-  for (int64_t s = 0; s < host.num_decodes && host.max_pages > 0; ++s) {
-    first_pages_.push_back(host.page_table[static_cast<size_t>(s * host.max_pages)]);
-  }
-  std::ranges::sort(first_pages_);
-  return std::ranges::adjacent_find(first_pages_) != first_pages_.end();
+// Prefixes are shared from the first page on, and drafts have all pages of their sequence.
+void BatchBuffers::find_shared_pages(const HostBatch& host, Batch& batch) {
+  if (host.max_pages == 0) return;
+  const auto pages_of = [&](int64_t s) {
+    return std::span(host.page_table)
+        .subspan(static_cast<size_t>(s * host.max_pages), static_cast<size_t>(host.max_pages));
+  };
+  const auto shares = [&](int64_t s, int64_t t) { return pages_of(s)[0] == pages_of(t)[0]; };
+  const auto is_same = [&](int64_t s, int64_t t) {
+    return std::ranges::equal(pages_of(s), pages_of(t));
+  };
+  by_pages_.resize(static_cast<size_t>(host.num_decodes));
+  std::iota(by_pages_.begin(), by_pages_.end(), 0);
+  std::ranges::sort(by_pages_, [&](int64_t s, int64_t t) {
+    return std::ranges::lexicographical_compare(pages_of(s), pages_of(t));
+  });
+  batch.shares_pages = std::ranges::adjacent_find(by_pages_, shares) != by_pages_.end();
+  batch.has_drafts = std::ranges::adjacent_find(by_pages_, is_same) != by_pages_.end();
 }
 
 Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx, Padding padding) {
@@ -260,7 +270,7 @@ Batch BatchBuffers::upload(const HostBatch& host, const Context& ctx, Padding pa
   batch.num_decodes = is_padded_ ? size.batch : host.num_decodes;
   batch.longest_decode = longest_decode(host);
   if (is_padded_) batch.longest_decode = round_up_to_class(batch.longest_decode, kNoLimit);
-  batch.shares_pages = do_decodes_share(host);
+  find_shared_pages(host, batch);
   batch.tokens = stage_padded(host.tokens, size.tokens, 0);
   batch.positions = stage_padded(host.positions, size.tokens, 0);
   batch.slots = stage_padded(host.slots, size.tokens, -1);

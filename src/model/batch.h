@@ -60,6 +60,7 @@ struct Batch {
   int64_t num_decodes = 0;
   int64_t longest_decode = 0;  // at least the largest of their seq_lens
   bool shares_pages = false;   // some of them begin with the same page
+  bool has_drafts = false;     // some are tokens of one sequence, the later of which see the others
   SizeClass size_class = {};
   bool wants_states = false;  // of all tokens, as Model::states
   // Where the cache is not plain:
@@ -76,6 +77,7 @@ struct Batch {
 };
 
 // The same on the host, as the engine fills it. What it keeps from step to step is memory only.
+// Decodes of one sequence, which verify a draft, have the same row of pages.
 struct HostBatch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
@@ -100,6 +102,7 @@ struct BatchLimits {
   int64_t max_positions =
       0;  // of one sequence: the model's table of angles; 0: all it was made for
   KvFormat kv_type = KvFormat::plain;  // others need max_positions
+  bool is_fused = false;               // as in Step
 };
 
 // The chunks of a step over a cache that is not plain, on the host. See chunk_plan.h.
@@ -152,15 +155,15 @@ class BatchBuffers {
   void stage_chunk_starts(const HostBatch& host, Batch& batch);
   void stage_tails(const HostBatch& host, Batch& batch);
   void stage_passes(Batch& batch);
-  bool do_decodes_share(const HostBatch& host);
+  void find_shared_pages(const HostBatch& host, Batch& batch);
 
   BatchLimits limits_;
   ChunkPlan plan_;
   std::vector<ChunkPass> passes_;
-  std::vector<int32_t> first_pages_;  // of the decodes
-  Tensor memory_;                     // i32: the parts of the batch, laid out by its size class
-  HostBuffer staging_[2];             // the same on the host, for steps in turn
-  int32_t* staged_ = nullptr;         // the one of this step
+  std::vector<int64_t> by_pages_;  // the decodes, sorted by their pages
+  Tensor memory_;                  // i32: the parts of the batch, laid out by its size class
+  HostBuffer staging_[2];          // the same on the host, for steps in turn
+  int32_t* staged_ = nullptr;      // the one of this step
   int64_t num_uploads_ = 0;
   bool is_padded_ = false;  // this step
   int64_t used_ = 0;        // elements of it that this step's parts take up

@@ -5,7 +5,7 @@
 #include "core/text.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/embedding.h"
-#include "tessera/ops/norm.h"
+#include "tessera/ops/norm_gemm.h"
 #include "tessera/ops/quantize.h"
 #include "tessera/ops/scale.h"
 
@@ -150,9 +150,13 @@ bool Linear::can_add() const {
 void Linear::forward(const LinearInput& x, const TensorView& out, const Epilogue& epilogue,
                      Step& step) const {
   const Arena::Scope scope(step.arena);
-  const bool has_values = x.scale.rank == 0;
-  gemm(args(has_values && inputs().codes ? quantized(x.x, inputs(), step) : x, out, epilogue),
-       step.ctx);
+  const bool is_ready = x.scale.rank > 0 || !inputs().codes;
+  if (x.norm && is_ready && step.is_fused) {
+    const NormGemmArgs both{.norm = *x.norm, .gemm = args(x, out, epilogue)};
+    if (supports(both, step.ctx)) return norm_gemm(both, step.ctx);
+  }
+  if (x.norm) rms_norm(*x.norm, step.ctx);
+  gemm(args(is_ready ? x : quantized(x.x, inputs(), step), out, epilogue), step.ctx);
 }
 
 void Linear::forward_sum(const LinearInput& x, const TensorView& out, Step& step) const {
@@ -183,6 +187,13 @@ Norm::Norm(const WeightScope& scope, std::string_view name, int64_t size, const 
 }
 
 LinearInput Norm::read(Stream& stream, const InputForm& form, Step& step) const {
+  LinearInput input = defer(stream, form, step);
+  rms_norm(*input.norm, step.ctx);
+  input.norm.reset();
+  return form.codes && input.scale.rank == 0 ? quantized(input.x, form, step) : input;
+}
+
+LinearInput Norm::defer(Stream& stream, const InputForm& form, Step& step) const {
   const TensorView& hidden = stream.hidden;
   RmsNormArgs args{.x = hidden, .weight = weight_, .out = stream.block, .eps = eps_};
   if (stream.is_pending) {
@@ -190,15 +201,14 @@ LinearInput Norm::read(Stream& stream, const InputForm& form, Step& step) const 
     args.residual = hidden;
   }
   stream.is_pending = false;
-  if (!form.codes || form.group > 0) {
-    rms_norm(args, step.ctx);
-    return form.codes ? quantized(stream.block, form, step) : stream.block;
+  LinearInput input = stream.block;
+  if (form.codes && form.group == 0) {
+    const CodeBuffers to(form, hidden.size(0), hidden.size(1), step.arena);
+    input = to.input();
+    args.out = input.x;
+    (to.is_static() ? args.static_scale : args.token_scale) = input.scale;
   }
-  const CodeBuffers to(form, hidden.size(0), hidden.size(1), step.arena);
-  const LinearInput input = to.input();
-  args.out = input.x;
-  (to.is_static() ? args.static_scale : args.token_scale) = input.scale;
-  rms_norm(args, step.ctx);
+  input.norm = args;
   return input;
 }
 
@@ -279,7 +289,7 @@ void Mlp::forward(const LinearInput& x, const TensorView& out, Step& step) const
 
 void Mlp::add_to(Stream& stream, const Norm& norm, Step& step) const {
   const Arena::Scope scope(step.arena);
-  down_.add_to(stream, gated(norm.read(stream, inputs(), step), step), step);
+  down_.add_to(stream, gated(norm.defer(stream, inputs(), step), step), step);
 }
 
 Head::Head(const WeightScope& scope, const ModelConfig& config, const Embedding& embedding,
@@ -320,7 +330,7 @@ TensorView Head::forward(Stream& stream, Step& step) const {
   Stream last{.hidden = pick_rows(stream.hidden),
               .block = stream.is_pending ? pick_rows(stream.block) : take(step.dtype, hidden),
               .is_pending = stream.is_pending};
-  linear_.forward(norm_.read(last, linear_.inputs(), step), part, {}, step);
+  linear_.forward(norm_.defer(last, linear_.inputs(), step), part, {}, step);
   if (scale_ != 1.0f || softcap_ != 0.0f) {
     tessera::scale({.x = part, .out = part, .scale = scale_, .softcap = softcap_}, step.ctx);
   }

@@ -19,6 +19,7 @@
 #include "tessera/ops/activation.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/gemm.h"
+#include "tessera/ops/norm.h"
 
 namespace tessera::model {
 
@@ -33,6 +34,8 @@ struct Step {
   TensorView angles;   // f32 [num_positions, rotary_dim]: RoPE's table
   TensorView chunk_k;  // pages that a quantised cache is read back into for prompts (chunk_plan.h);
   TensorView chunk_v;  // rank 0 where the cache is plain
+  bool is_fused =
+      false;  // norms inside products, appends inside attention, where there are kernels
   TensorView states = {};  // [tokens, hidden]: what the head read, if the batch wants it
 
   // Activations [num_tokens, cols], until the caller's Arena::Scope ends.
@@ -46,6 +49,7 @@ struct LinearInput {
 
   TensorView x;           // [tokens, inputs]
   TensorView scale = {};  // f32 [1], [tokens] or [tokens, groups]; rank 0: x holds values
+  std::optional<RmsNormArgs> norm = {};  // makes x, which is not written yet
 };
 
 // The residual stream.
@@ -87,7 +91,8 @@ class Linear {
   static Linear over(const TensorView& weight, int64_t begin, int64_t end);
 
   int64_t num_outputs() const { return weight_.values.size(0); }
-  // In which form the layer reads. Values given to a layer that reads codes are quantised first.
+  // In which form the layer reads. Values given to a layer that reads codes are quantised first; an
+  // input with a norm is normalised.
   const InputForm& inputs() const { return weight_.inputs; }
   void forward(const LinearInput& x, const TensorView& out, const Epilogue& epilogue,
                Step& step) const;
@@ -126,6 +131,8 @@ class Norm {
   // norm(stream.hidden), after what is pending was added to hidden, for layers that read `form`:
   // values in stream.block, or codes in memory of the caller's scope.
   LinearInput read(Stream& stream, const InputForm& form, Step& step) const;
+  // The same for one layer, which may do it as part of its product.
+  LinearInput defer(Stream& stream, const InputForm& form, Step& step) const;
   void forward(const TensorView& x, const TensorView& out, const Context& ctx) const;
 
  private:
@@ -182,7 +189,9 @@ class Attention {
   TensorView normalise_whole(const TensorView& part, const Norm& norm, Step& step) const;
   void append(const Heads& heads, const PagedKv& kv, Step& step) const;
   void keep_tails(const PagedKv& kv, Step& step) const;
-  void attend_decodes(const Heads& heads, const PagedKv& kv, Step& step) const;
+  static KvAppendArgs tokens_of(const Heads& heads, const PagedKv& kv, const Step& step);
+  DecodeAttentionArgs decodes_of(const Heads& heads, const PagedKv& kv, const Step& step) const;
+  void append_and_attend(const Heads& heads, const PagedKv& kv, Step& step) const;
   void attend_chunks(const Heads& heads, const PagedKv& kv, Step& step) const;
   void attend_gathered(const ChunkPass& pass, const Heads& heads, const PagedKv& kv,
                        Step& step) const;

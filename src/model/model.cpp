@@ -131,7 +131,8 @@ int64_t Model::rehearse(int64_t page_size, DryRun& dry_run) const {
   for (const bool is_decode : {true, false}) {
     const DryBatch made(limits_, device(), is_decode);
     Arena arena(device());
-    Step step{made.batch(), kv, arena, communicator, ctx, dtype(), angles(), chunk_k_, chunk_v_};
+    Step step{made.batch(), kv,       arena,    communicator, ctx,
+              dtype(),      angles(), chunk_k_, chunk_v_,     limits_.is_fused};
     run(step);
     peak = std::max(peak, arena.peak_bytes());
   }
@@ -166,7 +167,8 @@ TensorView Model::forward(const Batch& batch, KvMemory& kv, const Context& ctx) 
   Arena arena(activations_);
   if (batch.num_tokens() == 0) return arena.take(DType::f32, 0, config_.vocab);
   make_angles(batch.num_positions, ctx);
-  Step step{batch, kv, arena, *communicator_, ctx, dtype(), angles(), chunk_k_, chunk_v_};
+  Step step{batch,   kv,       arena,    *communicator_, ctx,
+            dtype(), angles(), chunk_k_, chunk_v_,       limits_.is_fused};
   const TensorView logits = run(step);
   states_ = step.states;
   return logits;
@@ -177,7 +179,8 @@ void Model::forward_block(int64_t layer, const TensorView& hidden, const Batch& 
   check(batch, kv);
   Arena arena(activations_);
   make_angles(batch.num_positions, ctx);
-  Step step{batch, kv, arena, *communicator_, ctx, dtype(), angles(), chunk_k_, chunk_v_};
+  Step step{batch,   kv,       arena,    *communicator_, ctx,
+            dtype(), angles(), chunk_k_, chunk_v_,       limits_.is_fused};
   Stream stream{.hidden = hidden, .block = step.take(config_.hidden)};
   run_block(layer, stream, step);
   if (stream.is_pending) stream.add(1.0f, step);

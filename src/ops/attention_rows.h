@@ -1,4 +1,4 @@
-// The table of an operation that is made of other operations: its rows call theirs.
+// The tables of operations that are made of other operations: their rows call those.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include "kernels/row.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/attention_append.h"
 
 namespace tessera {
 
@@ -17,6 +18,7 @@ namespace ops {
 
 // Empty in a build without CUDA.
 std::span<const Row<CascadeAttentionArgs>> attention_cascade_rows();
+std::span<const Row<AppendAttentionArgs>> attention_append_rows();
 
 }  // namespace ops
 }  // namespace tessera

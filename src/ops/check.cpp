@@ -198,12 +198,28 @@ void expect_apart(const Named& out, const Named& other) {
               to_string(other.view), "; give it memory of its own"));
 }
 
+namespace {
+// The stride of an axis of one element is never used.
+bool is_same(const TensorView& a, const TensorView& b) {
+  if (a.data != b.data || a.dtype != b.dtype || !a.same_shape(b)) return false;
+  for (int d = 0; d < a.rank; ++d) {
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+}  // namespace
+
+void expect_same_tensor(const Named& tensor, const Named& other) {
+  if (is_same(tensor.view, other.view)) return;
+  fail(concat(tensor.what, " is ", to_string(tensor.view), " at ", tensor.view.data, " and ",
+              other.what, " is ", to_string(other.view), " at ", other.view.data,
+              "; they must be the same tensor"));
+}
+
 void expect_same_or_apart(const Named& out, const Named& other) {
   const TensorView& a = out.view;
   const TensorView& b = other.view;
-  const bool is_same = a.data == b.data && a.dtype == b.dtype && a.same_shape(b) &&
-                       std::equal(a.strides.begin(), a.strides.begin() + a.rank, b.strides.begin());
-  if (is_same || !overlap(a, b)) return;
+  if (is_same(a, b) || !overlap(a, b)) return;
   fail(concat(out.what, " is ", to_string(a), " and shares part of the memory of ", other.what,
               ", ", to_string(b), "; it must be the same view or have memory of its own"));
 }

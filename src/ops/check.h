@@ -65,6 +65,9 @@ void expect_apart(const Named& out, const Named& other);
 // Is exactly `other`, element for element, or shares no memory with it.
 void expect_same_or_apart(const Named& out, const Named& other);
 
+// Is exactly `other`: the same memory, type, shape and strides.
+void expect_same_tensor(const Named& tensor, const Named& other);
+
 // Whether two views certainly share an element. Views whose axes do not fold into rows of one
 // stride are compared by their first element only.
 bool overlap(const TensorView& a, const TensorView& b);

@@ -279,6 +279,17 @@ OpCost cost_of(const GemmArgs& args, Stream) {
                           args.residual ? " +residual" : "")};
 }
 
+// What passes between the two is not counted.
+OpCost cost_of(const NormGemmArgs& args, Stream stream) {
+  OpCost cost = cost_of(args.gemm, stream);
+  const RmsNormArgs& norm = args.norm;
+  cost.read_bytes += bytes_of(norm.x) + bytes_of(norm.weight) - bytes_of(args.gemm.a);
+  if (norm.token_scale) cost.read_bytes -= bytes_of(norm.token_scale);
+  cost.flops += cost_of(norm, stream).flops;
+  cost.shape += " normed";
+  return cost;
+}
+
 OpCost cost_of(const Gemm24Args& args, Stream) {
   const int64_t m = args.a.size(0), n = args.values.size(0), k = args.a.size(1);
   return {.read_bytes = bytes_of(args.a) + bytes_of(args.values) + bytes_of(args.meta),
@@ -346,6 +357,20 @@ OpCost cost_of(const KvAppendArgs& args, Stream) {
   cost.read_bytes += rotated_bytes + as_count(tokens * rotary * 4);
   cost.written_bytes += rotated_bytes;
   cost.flops = 3.0 * as_count(rotated);
+  return cost;
+}
+
+// q and k need not be written back.
+OpCost cost_of(const AppendAttentionArgs& args, Stream stream) {
+  OpCost cost = cost_of(args.decode, stream);
+  const KvAppendArgs& append = args.append;
+  const int64_t tokens = append.k.size(0);
+  cost.read_bytes += bytes_of(append.k) + bytes_of(append.v);
+  cost.written_bytes += as_count(tokens) * token_bytes(args.decode.kv);
+  if (!append.rope) return cost;
+  const int64_t rotary = append.rope->table.size(1);
+  cost.read_bytes += as_count(tokens * rotary * 4);
+  cost.flops += 3.0 * as_count(tokens * (args.decode.q.size(1) + append.k.size(1)) * rotary);
   return cost;
 }
 

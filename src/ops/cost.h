@@ -7,11 +7,13 @@
 #include "tessera/core/device.h"
 #include "tessera/ops/activation.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/attention_append.h"
 #include "tessera/ops/copy.h"
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/gemm.h"
 #include "tessera/ops/kv_cache.h"
 #include "tessera/ops/norm.h"
+#include "tessera/ops/norm_gemm.h"
 #include "tessera/ops/quantize.h"
 #include "tessera/ops/reduce.h"
 #include "tessera/ops/rope.h"
@@ -40,9 +42,11 @@ OpCost cost_of(const SampleArgs& args, Stream stream);
 OpCost cost_of(const TokenLogprobsArgs& args, Stream stream);
 OpCost cost_of(const ScaleArgs& args, Stream stream);
 OpCost cost_of(const GemmArgs& args, Stream stream);
+OpCost cost_of(const NormGemmArgs& args, Stream stream);
 OpCost cost_of(const Gemm24Args& args, Stream stream);
 OpCost cost_of(const AttentionArgs& args, Stream stream);
 OpCost cost_of(const DecodeAttentionArgs& args, Stream stream);
+OpCost cost_of(const AppendAttentionArgs& args, Stream stream);
 OpCost cost_of(const MergeAttentionArgs& args, Stream stream);
 OpCost cost_of(const CascadeAttentionArgs& args, Stream stream);
 OpCost cost_of(const KvAppendArgs& args, Stream stream);

@@ -9,6 +9,7 @@
 #include "kernels/gemm/rows.h"
 #include "ops/check.h"
 #include "ops/dispatch.h"
+#include "ops/product_check.h"
 #include "ops/registry.h"
 #include "ops/weight.h"
 
@@ -188,7 +189,19 @@ void expect_values(const Named& tensor, const Named& a, const GemmArgs& args) {
   expect_dtype_of(tensor, a);
 }
 
-void check_gemm(const GemmArgs& args) {
+const Op<GemmArgs>& gemm_op() {
+  static const Op<GemmArgs> op{"gemm",
+                               &check_gemm,
+                               &cpu::gemm,
+                               kernels::gemm_rows_sm90(),
+                               kernels::gemm_rows(),
+                               kernels::gemm_rows_cublaslt()};
+  return op;
+}
+
+}  // namespace
+
+void ops::check_gemm(const GemmArgs& args) {
   const Named a{"gemm: a", args.a};
   const Named b{"gemm: b", args.b.values};
   const Named out{"gemm: out", args.out};
@@ -219,18 +232,6 @@ void check_gemm(const GemmArgs& args) {
     expect_same_or_apart(out, residual);
   }
 }
-
-const Op<GemmArgs>& gemm_op() {
-  static const Op<GemmArgs> op{"gemm",
-                               &check_gemm,
-                               &cpu::gemm,
-                               kernels::gemm_rows_sm90(),
-                               kernels::gemm_rows(),
-                               kernels::gemm_rows_cublaslt()};
-  return op;
-}
-
-}  // namespace
 
 void gemm(const GemmArgs& args, const Context& ctx) {
   if (ctx.product_inputs == nullptr) return run(gemm_op(), args, args.a.device, ctx);

@@ -184,6 +184,8 @@ const Op<KvGatherArgs>& gather_op() {
 
 }  // namespace
 
+void ops::check_kv_append(const KvAppendArgs& args) { check_append(args); }
+
 void kv_append(const KvAppendArgs& args, const Context& ctx) {
   run(append_op(), args, args.k.device, ctx);
 }

@@ -18,6 +18,8 @@ struct KvNames {
 // Whether an optional tensor was given.
 inline bool is_given(const TensorView& view) { return view.rank != 0 || view.data != nullptr; }
 
+void check_kv_append(const KvAppendArgs& args);
+
 // Pages with scales that fit their type, on the device of `first`. Only keys may have scales by
 // column.
 void check_kv_pages(const Named& pages, const Named& scales, const Named& first, bool are_keys);

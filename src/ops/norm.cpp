@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "ops/elementwise.h"
+#include "ops/product_check.h"
 
 namespace tessera {
 namespace {
@@ -89,8 +90,6 @@ void check_norm(const Words& words, const Args& args) {
   }
 }
 
-void check_rms_norm(const RmsNormArgs& args) { check_norm(kRmsNorm, args); }
-
 void check_layer_norm(const LayerNormArgs& args) {
   check_norm(kLayerNorm, args);
   if (!args.bias) return;
@@ -110,6 +109,8 @@ const Op<LayerNormArgs>& layer_norm_op() {
 }
 
 }  // namespace
+
+void ops::check_rms_norm(const RmsNormArgs& args) { check_norm(kRmsNorm, args); }
 
 void rms_norm(const RmsNormArgs& args, const Context& ctx) {
   run(rms_norm_op(), args, args.x.device, ctx);

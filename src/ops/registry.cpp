@@ -52,11 +52,14 @@ std::vector<RowInfo> all_rows() {
   append(all, "gemm", kernels::gemm_rows_sm90());
   append(all, "gemm", kernels::gemm_rows_cublaslt());
   append(all, "gemm", kernels::gemm_rows());
+  append(all, "gemm", kernels::norm_gemm_rows_sm90());
   append(all, "gemm", kernels::gemm_2_4_rows());
   append(all, "attention", kernels::attention_prefill_rows_sm90());
   append(all, "attention", kernels::attention_prefill_rows());
   append(all, "attention", kernels::attention_decode_rows_sm90());
   append(all, "attention", kernels::attention_decode_rows());
+  append(all, "attention", kernels::attention_append_rows_sm90());
+  append(all, "attention", attention_append_rows());
   append(all, "attention", kernels::attention_merge_rows_sm90());
   append(all, "attention", kernels::attention_merge_rows());
   append(all, "attention", attention_cascade_rows());

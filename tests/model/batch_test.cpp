@@ -184,6 +184,21 @@ TEST(Batch, SaysWhetherDecodesBeginWithTheSamePage) {
   EXPECT_TRUE(buffers.upload(host, {}).shares_pages);
 }
 
+TEST(Batch, SaysWhetherDecodesAreOfOneSequence) {
+  BatchBuffers buffers(kLimits, cpu_device());
+  HostBatch host = good_batch();
+  EXPECT_FALSE(buffers.upload(host, {}).has_drafts);
+  const auto pages_of = [&](int64_t sequence) {
+    return host.page_table.begin() + sequence * host.max_pages;
+  };
+  std::copy_n(pages_of(0), host.max_pages, pages_of(2));  // of a chunk
+  EXPECT_FALSE(buffers.upload(host, {}).has_drafts);
+  *pages_of(1) = *pages_of(0);  // a common prefix, and pages of its own
+  EXPECT_FALSE(buffers.upload(host, {}).has_drafts);
+  std::copy_n(pages_of(0), host.max_pages, pages_of(1));
+  EXPECT_TRUE(buffers.upload(host, {}).has_drafts);
+}
+
 TEST(Batch, TheFullestStepFits) {
   BatchBuffers buffers(kLimits, cpu_device());
   HostBatch host;

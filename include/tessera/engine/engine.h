@@ -60,6 +60,10 @@ struct EngineOptions {
   int64_t max_queue = 1024;            // requests that may wait; more are refused
   bool use_prefix_cache = true;
   bool use_graphs = true;  // replay steps of generated tokens as CUDA graphs
+  // Steps of generated tokens on Hopper: the norm in front of a product becomes part of it for a
+  // single sequence, and the append to a plain cache part of attention. Results are the same either
+  // way. Off until it has been timed.
+  bool fuses_steps = false;
   // Launch each step before the results of the one before are read, so that the device never waits
   // for the host. A sequence that turns out to have ended costs one row of one step. Not set: on a
   // GPU. Results are the same either way.

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/elementwise/row_vec.cuh"
 #include "kernels/launch.h"
+#include "kernels/row_vec.cuh"
 #include "tessera/ops/quantize.h"
 
 namespace tessera::kernels {

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "kernels/elementwise/launch.h"
-#include "kernels/elementwise/row_vec.cuh"
 #include "kernels/launch.h"
+#include "kernels/row_vec.cuh"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
 #include "tile/ptx/address.cuh"

@@ -7,6 +7,7 @@
 
 #include "kernels/row.h"
 #include "tessera/ops/gemm.h"
+#include "tessera/ops/norm_gemm.h"
 #include "tessera/ops/sparse.h"
 
 namespace tessera::kernels {
@@ -15,6 +16,8 @@ std::span<const Row<GemmArgs>> gemm_rows_sm90();
 std::span<const Row<GemmArgs>> gemm_rows();
 // cuBLASLt, found at run time; not batch-invariant.
 std::span<const Row<GemmArgs>> gemm_rows_cublaslt();
+// With the norm in front.
+std::span<const Row<NormGemmArgs>> norm_gemm_rows_sm90();
 // With a 2:4 sparse weight.
 std::span<const Row<Gemm24Args>> gemm_2_4_rows();
 
@@ -25,6 +28,7 @@ namespace tessera {
 inline RowKey key_of(const GemmArgs& args) {
   return {args.a.dtype, args.out.dtype, args.b.values.dtype, args.b.packing};
 }
+inline RowKey key_of(const NormGemmArgs& args) { return key_of(args.gemm); }
 inline RowKey key_of(const Gemm24Args& args) { return {args.a.dtype, args.out.dtype}; }
 
 }  // namespace tessera

@@ -18,6 +18,12 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+// PTX: st.shared.v2, aligned to 8 bytes.
+__device__ __forceinline__ void store_shared(uint32_t address, uint2 value) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y)
+               : "memory");
+}
+
 // PTX: ld.shared.v4, aligned to 16 bytes.
 __device__ __forceinline__ float4 load_shared_v4(uint32_t address) {
   float4 value;

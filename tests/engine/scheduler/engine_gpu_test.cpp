@@ -231,8 +231,9 @@ TEST_P(QuantisedOnGpu, AnswerARequestAlikeInABatch) {
     requests.push_back(request);
   }
   EngineOptions options = options_on(cuda_device());
+  options.fuses_steps = true;
   const std::unique_ptr<Engine> together = Engine::load(bundled_model(), options);
-  options.use_graphs = false;
+  options.use_graphs = options.fuses_steps = false;
   const std::unique_ptr<Engine> alone = Engine::load(bundled_model(), options);
   const auto answers = [](Engine& engine, std::span<const Request> some) {
     std::vector<RequestId> ids;

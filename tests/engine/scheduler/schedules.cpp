@@ -142,6 +142,7 @@ EngineOptions random_options(Dice& dice, const ScheduleCase& schedules) {
       tiny_config(), 1,
       {.page_size = options.page_size, .dtype = options.dtype, .type = options.kv_type});
   options.kv_bytes = num_tokens / options.page_size * page_bytes;
+  options.fuses_steps = dice(0, 1) == 0;
   return options;
 }
 
@@ -158,7 +159,8 @@ ScheduleCounts expect_alike_in_any_schedule(const ScheduleCase& schedules) {
                  << "seed " << seed << ": page_size " << options.page_size << ", tokens "
                  << options.max_step_tokens << ", batch " << options.max_batch << ", cache "
                  << options.use_prefix_cache << ", kv " << options.kv_bytes << ", graphs "
-                 << options.use_graphs << ", ahead " << *options.runs_ahead << ", drafts "
+                 << options.use_graphs << ", fused " << options.fuses_steps << ", ahead "
+                 << *options.runs_ahead << ", drafts "
                  << (options.speculation == Speculation::off ? 0 : options.max_draft_tokens)
                  << (options.speculation == Speculation::draft ? " by a model" : ""));
     const DraftKind kind = kAllDraftKinds[dice(0, 2)];

@@ -9,7 +9,8 @@
 // Pipeline  One producer thread fills a ring of stages with slabs of A and B by TMA. One or two
 //           consumer warpgroups run wgmma from the ring, each holding 64 rows of the tile in
 //           registers. With a static B its first stages are loaded before the kernel in front has
-//           finished; for few rows the consumers then load A's first stages themselves.
+//           finished; for few rows the consumers then load A's first stages themselves. A single
+//           row may be normalised on the way: every block then makes all of A and keeps it.
 // Output    k is summed from the front in steps of 32 bytes into one accumulator, whatever the
 //           tile: a row of A gives the same bits in any m, and the choice of tile is free. Sums of
 //           int8 are exact. Scales of whole rows are applied to the finished sums. Tiles that
@@ -30,7 +31,9 @@
 #include <type_traits>
 
 #include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/normed_row.cuh"
 #include "kernels/gemm/sm90/fold.cuh"
+#include "kernels/gemm/sm90/maps.h"
 #include "kernels/gemm/sm90/plan.h"
 #include "kernels/launch.h"
 #include "tile/arch.cuh"
@@ -47,7 +50,6 @@
 #include "tile/ptx/warp.cuh"
 #include "tile/ptx/wgmma.cuh"
 #include "tile/swizzle.cuh"
-#include "tile/tensor_map.h"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
@@ -76,6 +78,7 @@ struct Sm90Params {
   int cluster;      // blocks in a cluster, which share a tile or B
   bool shares_b;    // each block of a cluster of two loads half of B for both
   bool is_b_batched;
+  bool keeps_a;     // A is made by the consumers and stays: the ring holds B alone
   CUtensorMap b;    // [batch, n, k]
   CUtensorMap a;    // [batch, m, k]
   CUtensorMap out;  // [batch, m, columns of out]; read only where layout.store_bytes > 0
@@ -85,6 +88,7 @@ struct Sm90Params {
   int64_t a_batch_bytes;
   BlockScales scales;  // read by tiles that promote
   EpilogueParams epilogue;
+  NormedParams normed;  // read by one warpgroup
 };
 static_assert(std::is_trivially_copyable_v<Sm90Params>);
 
@@ -145,7 +149,7 @@ struct Sm90Producer {
   int rank;
 
   __device__ uint32_t stage_bytes() const {
-    return static_cast<uint32_t>(p.layout.a_slot_bytes + p.layout.b_slot_bytes);
+    return static_cast<uint32_t>((p.keeps_a ? 0 : p.layout.a_slot_bytes) + p.layout.b_slot_bytes);
   }
 
   __device__ void load_a(const Sm90Ring::State& state, Sm90Place at, int k_block) const {
@@ -208,7 +212,7 @@ struct Sm90Producer {
           ring.producer_expect(state, stage_bytes());
           load_b(state, at, k_block);
         }
-        if (--num_by_hand < 0) load_a(state, at, k_block);
+        if (--num_by_hand < 0 && !p.keeps_a) load_a(state, at, k_block);
         state.advance(p.layout.num_stages);
       }
     }
@@ -303,9 +307,9 @@ struct Sm90Consumer {
 
   // One block of k. On return its products are in flight and those of the block before are done.
   template <bool kIsFirst>
-  __device__ void multiply_block(Sum (&d)[kRegs], Sm90Ring::State& state,
-                                 Sm90Ring::State& previous) const {
-    issue_block<kIsFirst>(d, state);
+  __device__ void multiply_block(Sum (&d)[kRegs], Sm90Ring::State& state, Sm90Ring::State& previous,
+                                 int k_block) const {
+    issue_block<kIsFirst>(d, state, k_block);
     tile::ptx::wgmma_wait_group<1>();
     if (!kIsFirst) release(previous);
     previous = state;
@@ -314,12 +318,14 @@ struct Sm90Consumer {
 
   // Waits for one block of k and starts its products. kIsFirst: they overwrite d.
   template <bool kIsFirst>
-  __device__ void issue_block(Sum (&d)[kRegs], const Sm90Ring::State& state) const {
+  __device__ void issue_block(Sum (&d)[kRegs], const Sm90Ring::State& state, int k_block) const {
     const uint64_t first_a = tile::k_major_descriptor<kSwizzle>(
         shared + p.layout.a(0) + 64 * warpgroup * kSlabBytes, 64);
     const uint64_t first_b =
         tile::k_major_descriptor<kSwizzle>(shared + p.layout.b(0), Tile::kCols);
-    const uint64_t a = tile::advance(first_a, state.index * p.layout.a_slot_bytes);
+    const bool keeps_a = Tile::kWarpgroups == 1 && p.keeps_a;
+    const uint64_t a =
+        tile::advance(first_a, (keeps_a ? k_block : state.index) * p.layout.a_slot_bytes);
     const uint64_t b = tile::advance(first_b, state.index * p.layout.b_slot_bytes);
     ring.consumer_wait(state);
     tile::ptx::wgmma_fence();
@@ -395,7 +401,7 @@ struct Sm90Consumer {
     TESSERA_UNROLL
     for (int i = 0; i < kCount; ++i) {
       factors[i % 2] = factors_of(at, k_block + i);
-      issue_block<true>(part[i % 2], state);
+      issue_block<true>(part[i % 2], state, k_block + i);
       if (i > 0) {
         tile::ptx::wgmma_wait_group<1>();
         tile::ptx::wgmma_hold(part[(i - 1) % 2]);
@@ -426,19 +432,19 @@ struct Sm90Consumer {
   __device__ void multiply(Sum (&d)[kRegs], Sm90Ring::State& state, int num_blocks,
                            const Pending& pending) const {
     Sm90Ring::State previous = state;
-    multiply_block<true>(d, state, previous);
+    multiply_block<true>(d, state, previous, 0);
     int k_block = 1;
     if constexpr (Tile::kStages) {
       if (pending.is_there) {
         TESSERA_UNROLL
         for (int box = 0; box < Boxes<Tile::kCols>::kCount; ++box) {
           store_box(pending, box);
-          if (k_block < num_blocks) multiply_block<false>(d, state, previous);
+          if (k_block < num_blocks) multiply_block<false>(d, state, previous, k_block);
           ++k_block;
         }
       }
     }
-    for (; k_block < num_blocks; ++k_block) multiply_block<false>(d, state, previous);
+    for (; k_block < num_blocks; ++k_block) multiply_block<false>(d, state, previous, k_block);
     tile::ptx::wgmma_wait_group<0>();
     tile::ptx::wgmma_hold(d);
     release(previous);
@@ -554,13 +560,37 @@ struct Sm90Consumer {
     if (is_stored && !pending.is_there) store_direct<T>(d, p.epilogue, place);
   }
 
+  // Normalises A's one row, and puts it where wgmma reads the first of eight.
+  __device__ void make_a() const {
+    if constexpr (!std::is_unsigned_v<In>) {
+      if (p.num_early == 0) tile::wait_for_previous(Sm90{});
+      NormedRow<T, In> row(p.normed, static_cast<int>(threadIdx.x) / 32, 4);
+      tile::wait_for_previous(Sm90{});
+      auto& reductions = *reinterpret_cast<NormReductions*>(
+          __cvta_shared_to_generic(shared + p.layout.reductions()));
+      const auto sync = [] { tile::ptx::bar_sync(1, 128); };
+      row.run(reductions, sync, [&](int v, const auto& vec) {
+        const int byte = v * static_cast<int>(sizeof(vec)), slab = byte / kSlabBytes;
+        const uint32_t at = shared + p.layout.a(slab / Tile::kSlabs) +
+                            slab % Tile::kSlabs * p.a_rows * kSlabBytes + byte % kSlabBytes;
+        store_vec(at, vec);
+      });
+      tile::ptx::fence_proxy_async_shared();
+      sync();
+    }
+  }
+
   __device__ void run(int rank) const {
     const Sm90Tiles tiles = tiles_of(p);
     Sm90Ring::State state;
     if constexpr (Tile::kWarpgroups == 1) {
-      const Sm90FirstA<Tile> first(p, place_of(p, tiles.first, rank).batch, shared);
-      tile::wait_for_previous(Sm90{});
-      if (p.num_by_hand > 0) first.load();
+      if (p.keeps_a) {
+        make_a();
+      } else {
+        const Sm90FirstA<Tile> first(p, place_of(p, tiles.first, rank).batch, shared);
+        tile::wait_for_previous(Sm90{});
+        if (p.num_by_hand > 0) first.load();
+      }
     } else {
       tile::wait_for_previous(Sm90{});
     }
@@ -648,34 +678,6 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   }
 }
 
-// An operand [batch, rows, k] as slabs of 128 bytes of k, with coordinates (in slab, row, slab,
-// batch). k must be a multiple of a slab: an incomplete one would run into the next row.
-inline CUtensorMap operand_map(const TensorView& t, int box_rows, int box_slabs) {
-  const bool is_batched = t.rank == 3;
-  const int slab = kSlabBytes * 8 / bit_width(t.dtype);
-  return tile::make_tensor_map(
-      {.data = t.data,
-       .dtype = t.dtype,
-       .rank = 4,
-       .dims = {slab, t.size(-2), t.size(-1) / slab, is_batched ? t.size(0) : 1},
-       .strides = {1, t.stride(-2), slab, is_batched ? t.stride(0) : t.stride(-2)},
-       .box = {slab, box_rows, box_slabs, 1},
-       .swizzle = tile::Swizzle::b128});
-}
-
-// out [batch, m, columns], stored in boxes of 16 rows.
-inline CUtensorMap out_map(const TensorView& t, int box_cols) {
-  const bool is_batched = t.rank == 3;
-  return tile::make_tensor_map(
-      {.data = t.data,
-       .dtype = t.dtype,
-       .rank = 3,
-       .dims = {t.size(-1), t.size(-2), is_batched ? t.size(0) : 1},
-       .strides = {1, t.stride(-2), is_batched ? t.stride(0) : t.stride(-2)},
-       .box = {box_cols, 16, 1},
-       .swizzle = tile::swizzle_of_span(2 * box_cols)});
-}
-
 // The scales that a tile applies along k. Those of whole rows belong to the epilogue.
 inline BlockScales block_scales(const GemmArgs& args) {
   BlockScales scales{};
@@ -690,7 +692,8 @@ inline BlockScales block_scales(const GemmArgs& args) {
 }
 
 template <class In, class T, class Tile>
-void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
+void launch_plan(const GemmArgs& args, const RmsNormArgs* norm, const Sm90Plan& plan,
+                 const Context& ctx) {
   Sm90Params p{};
   p.a = operand_map(args.a, plan.a_rows, Tile::kSlabs);
   p.b = plan.shares_b ? operand_map(args.b.values, Tile::kCols / 2, 1)
@@ -711,6 +714,8 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
   p.cluster = plan.cluster;
   p.shares_b = plan.shares_b;
   p.is_b_batched = args.b.values.rank == 3;
+  p.normed = normed_params(norm);
+  p.keeps_a = p.normed.is_given;
   p.num_early = args.b.is_static ? std::min(plan.num_early, p.num_k_blocks) : 0;
   p.num_by_hand = std::min(plan.num_by_hand, p.num_early);
   p.num_slabs = static_cast<int>(args.a.size(-1) / slab);
@@ -728,10 +733,10 @@ void launch_plan(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx)
 // Launches the tile of the list that has the plan's shape.
 template <class In, class T, class... Tiles>
 void launch_listed(Sm90TileList<Tiles...>, const GemmArgs& args, const Sm90Plan& plan,
-                   const Context& ctx) {
+                   const Context& ctx, const RmsNormArgs* norm = nullptr) {
   const auto matches = [&]<class Tile>() {
     if (plan.shape != shape_of<Tile>()) return false;
-    launch_plan<In, T, Tile>(args, plan, ctx);
+    launch_plan<In, T, Tile>(args, norm, plan, ctx);
     return true;
   };
   const bool is_found = (matches.template operator()<Tiles>() || ...);
@@ -739,8 +744,9 @@ void launch_listed(Sm90TileList<Tiles...>, const GemmArgs& args, const Sm90Plan&
 }
 
 template <class T>
-void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
-  launch_listed<T, T>(Sm90Tiles1{}, args, plan, ctx);
+void launch_one_warpgroup(const GemmArgs& args, const RmsNormArgs* norm, const Sm90Plan& plan,
+                          const Context& ctx) {
+  launch_listed<T, T>(Sm90Tiles1{}, args, plan, ctx, norm);
 }
 template <class T>
 void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
@@ -751,8 +757,9 @@ void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx
   launch_listed<T, T>(Sm90TilesSplit{}, args, plan, ctx);
 }
 template <class In, class T>
-void launch_codes_1(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {
-  launch_listed<In, T>(Sm90TilesCodes1{}, args, plan, ctx);
+void launch_codes_1(const GemmArgs& args, const RmsNormArgs* norm, const Sm90Plan& plan,
+                    const Context& ctx) {
+  launch_listed<In, T>(Sm90TilesCodes1{}, args, plan, ctx, norm);
 }
 template <class In, class T>
 void launch_codes_2(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx) {

@@ -11,6 +11,7 @@
 namespace tessera {
 struct Context;
 struct GemmArgs;
+struct RmsNormArgs;
 }  // namespace tessera
 
 namespace tessera::kernels {
@@ -74,6 +75,7 @@ inline constexpr int kFirstAPieces = 4;  // pieces of 16 bytes that a consumer l
 // Each consumer warp stages 16 rows of out at a time, in two buffers.
 inline constexpr int kStoreBytes = 16 * 128;
 inline constexpr int kStoreBuffers = 2;
+inline constexpr int kReductionBytes = 384;  // of a norm in front of the product
 
 // Columns of a staged box: the widest that divides the columns of the tile's results.
 constexpr int store_box_cols(int out_cols) {
@@ -81,19 +83,20 @@ constexpr int store_box_cols(int out_cols) {
 }
 
 // Offsets in shared memory. The slots of A come first: if they hold fewer than 64 rows, wgmma reads
-// on into what follows, and the rows computed from that are not stored.
+// on into what follows, and the rows computed from that are not stored. A has a slot in each stage,
+// or, where the kernel normalises it, one for each block of k.
 struct Sm90Layout {
   int a_slot_bytes;
   int b_slot_bytes;
   int num_stages;
+  int num_a_slots;
   int store_bytes;  // staging buffers of all warps; 0: results are stored from registers
 
-  constexpr int a(int stage) const { return store_bytes + stage * a_slot_bytes; }
-  constexpr int b(int stage) const {
-    return store_bytes + num_stages * a_slot_bytes + stage * b_slot_bytes;
-  }
+  constexpr int a(int slot) const { return store_bytes + slot * a_slot_bytes; }
+  constexpr int b(int stage) const { return a(num_a_slots) + stage * b_slot_bytes; }
   constexpr int barriers() const { return b(num_stages); }
-  constexpr int size() const { return barriers() + 2 * 8 * kMaxStages; }
+  constexpr int reductions() const { return barriers() + 2 * 8 * kMaxStages; }  // of the norm
+  constexpr int size() const { return reductions() + kReductionBytes; }
 };
 
 // What the operands are: 16-bit values, 8-bit codes of a kind, or codes whose sums are promoted.
@@ -109,6 +112,7 @@ struct Sm90Problem {
   int num_sms = 132;
   int64_t shared_bytes = 227 * 1024;
   Sm90Operands operands = Sm90Operands::values;
+  bool is_normed = false;  // every block normalises A and keeps it
 };
 
 // The numbers that name an Sm90Tile.
@@ -170,9 +174,20 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
       shape.warpgroups == 2 && shape.splits == 1 && !shape.promotes && problem.stages_out;
   plan.layout.store_bytes =
       stages_out && out_cols % 16 == 0 ? 4 * shape.warpgroups * kStoreBuffers * kStoreBytes : 0;
-  const int64_t stage_bytes = plan.layout.a_slot_bytes + plan.layout.b_slot_bytes;
-  const int64_t room = problem.shared_bytes - plan.layout.store_bytes - 2 * 8 * kMaxStages;
-  plan.layout.num_stages = static_cast<int>(std::min<int64_t>(kMaxStages, room / stage_bytes));
+  const int64_t room =
+      problem.shared_bytes - plan.layout.store_bytes - 2 * 8 * kMaxStages - kReductionBytes;
+  const auto stages_in = [](int64_t bytes, int64_t stage_bytes) {
+    return static_cast<int>(std::clamp<int64_t>(bytes / stage_bytes, 0, kMaxStages));
+  };
+  if (problem.is_normed) {
+    plan.layout.num_a_slots = static_cast<int>(divide_up(problem.k, 64 * shape.slabs));
+    plan.layout.num_stages =
+        stages_in(room - int64_t{plan.layout.num_a_slots} * plan.layout.a_slot_bytes,
+                  plan.layout.b_slot_bytes);
+  } else {
+    plan.layout.num_stages = stages_in(room, plan.layout.a_slot_bytes + plan.layout.b_slot_bytes);
+    plan.layout.num_a_slots = plan.layout.num_stages;
+  }
   const int64_t m_tiles = divide_up(problem.m, rows);
   plan.num_m_tiles = static_cast<int>(shares_b ? divide_up(m_tiles, 2) : m_tiles);
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, shape.cols));
@@ -183,9 +198,9 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
       plan.cluster * (shape.splits > 1 ? plan.num_tiles
                                        : std::min(plan.num_tiles, problem.num_sms / plan.cluster));
   plan.group = shares_b ? 8 : 16;
-  plan.num_early =
-      std::clamp(early_bytes(problem, shape) / plan.layout.b_slot_bytes, 1, plan.layout.num_stages);
-  if (shape.warpgroups == 1) {
+  plan.num_early = std::clamp(early_bytes(problem, shape) / plan.layout.b_slot_bytes, 1,
+                              std::max(plan.layout.num_stages, 1));
+  if (shape.warpgroups == 1 && !problem.is_normed) {
     constexpr int64_t kHandBytes = 128 * kFirstAPieces * 16;
     const int64_t num_filled = kHandBytes / (problem.m * kSlabBytes * shape.slabs);
     plan.num_by_hand = static_cast<int>(std::min<int64_t>(plan.num_early, num_filled));
@@ -302,6 +317,17 @@ constexpr std::optional<Sm90Plan> plan_sm90_split(const Sm90Problem& problem) {
   return make_plan(problem, best, false);
 }
 
+// Null: with A beside them too few stages are left, or k is no whole number of them.
+constexpr std::optional<Sm90Plan> plan_sm90_normed(Sm90Problem problem) {
+  constexpr int kLeastStages = 4;
+  problem.is_normed = true;
+  const Sm90Plan plan = plan_sm90(problem);
+  if (plan.shape.warpgroups != 1 || plan.shape.promotes) return std::nullopt;
+  if (problem.k % (64 * plan.shape.slabs) != 0) return std::nullopt;
+  if (plan.layout.num_stages < kLeastStages) return std::nullopt;
+  return plan;
+}
+
 // Whether cuBLASLt was measured to be faster, by 2 to 15 %. Up to 1024 rows this kernel has too few
 // tiles to fill the GPU or to hide the fold; beyond, for k up to most_k, cuBLASLt's larger tiles
 // win.
@@ -326,16 +352,19 @@ constexpr bool is_better_yielded(const Sm90Problem& problem) {
 }
 
 // The launchers of the Hopper kernel (gemm_sm90.cuh), one for each list of tiles. T is the type of
-// a; every type of out is stored. The plan's shape is one of the list.
+// a; every type of out is stored. The plan's shape is one of the list. `norm`: made inside, by a
+// plan for it; null: none.
 template <class T>
-void launch_one_warpgroup(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+void launch_one_warpgroup(const GemmArgs& args, const RmsNormArgs* norm, const Sm90Plan& plan,
+                          const Context& ctx);
 template <class T>
 void launch_two_warpgroups(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 template <class T>
 void launch_split(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 // For codes of type In; T is the type of bias, residual and 16-bit results.
 template <class In, class T>
-void launch_codes_1(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
+void launch_codes_1(const GemmArgs& args, const RmsNormArgs* norm, const Sm90Plan& plan,
+                    const Context& ctx);
 template <class In, class T>
 void launch_codes_2(const GemmArgs& args, const Sm90Plan& plan, const Context& ctx);
 template <class T>

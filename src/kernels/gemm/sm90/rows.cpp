@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/gemm/normed.h"
 #include "kernels/gemm/sm90/plan.h"
 #include "kernels/gemm/w4/launch.h"
 #include "kernels/with_constant.h"
@@ -54,7 +55,7 @@ void launch_gemm(const GemmArgs& args, const Context& ctx) {
   }
   const Sm90Plan plan = plan_sm90(problem);
   if (plan.shape.warpgroups == 1) {
-    launch_one_warpgroup<T>(args, plan, ctx);
+    launch_one_warpgroup<T>(args, nullptr, plan, ctx);
   } else {
     launch_two_warpgroups<T>(args, plan, ctx);
   }
@@ -79,22 +80,28 @@ bool accepts_codes(const GemmArgs& args) {
          (!args.a_zero_point || !promotes(args));
 }
 
-template <class In, class T>
-void launch_codes_gemm(const GemmArgs& args, const Context& ctx) {
+template <class In>
+Sm90Problem problem_of_codes(const GemmArgs& args) {
   Sm90Problem problem = problem_of(args);
-  if (problem.m == 0 || problem.n == 0) return;
   problem.k /= 2;
   problem.operands = std::is_unsigned_v<In>   ? Sm90Operands::unsigned_int8
                      : promotes(args)         ? Sm90Operands::promoted
                      : std::is_integral_v<In> ? Sm90Operands::int8
                                               : Sm90Operands::fp8;
+  return problem;
+}
+
+template <class In, class T>
+void launch_codes_gemm(const GemmArgs& args, const Context& ctx) {
+  const Sm90Problem problem = problem_of_codes<In>(args);
+  if (problem.m == 0 || problem.n == 0) return;
   const Sm90Plan plan = plan_sm90(problem);
   if constexpr (std::is_unsigned_v<In>) {
     launch_unsigned<T>(args, plan, ctx);
   } else if (plan.shape.promotes) {
     launch_promoted<In, T>(args, plan, ctx);
   } else if (plan.shape.warpgroups == 1) {
-    launch_codes_1<In, T>(args, plan, ctx);
+    launch_codes_1<In, T>(args, nullptr, plan, ctx);
   } else {
     launch_codes_2<In, T>(args, plan, ctx);
   }
@@ -136,22 +143,26 @@ bool accepts_w4(const GemmArgs& args) {
          args.a.size(-2) * b.n() / 2048 * std::max<int64_t>(1, batch) < kMost;
 }
 
+W4Problem w4_problem_of(const GemmArgs& args) {
+  const DeviceInfo& device = device_info(args.a.device);
+  return {.m = args.a.size(-2),
+          .n = args.b.n(),
+          .k = args.a.size(-1),
+          .batch = args.a.rank == 3 ? args.a.size(0) : 1,
+          .group = w4_group(args.b),
+          .has_zero_points = args.b.zero_point.has_value(),
+          .num_sms = device.num_sms,
+          .shared_bytes = device.shared_bytes_per_block};
+}
+
 template <class T>
 void launch_w4_gemm(const GemmArgs& args, const Context& ctx) {
-  const DeviceInfo& device = device_info(args.a.device);
-  const W4Problem problem{.m = args.a.size(-2),
-                          .n = args.b.n(),
-                          .k = args.a.size(-1),
-                          .batch = args.a.rank == 3 ? args.a.size(0) : 1,
-                          .group = w4_group(args.b),
-                          .has_zero_points = args.b.zero_point.has_value(),
-                          .num_sms = device.num_sms,
-                          .shared_bytes = device.shared_bytes_per_block};
+  const W4Problem problem = w4_problem_of(args);
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
   const std::optional<W4FewPlan> few = plan_w4_few(problem);
   const bool is_found = with_constant<0, 32, 64, 128>(problem.group, [&](auto group) {
     if (few) {
-      launch_w4_few<T, group()>(args, *few, ctx);
+      launch_w4_few<T, group()>(args, nullptr, *few, ctx);
     } else {
       launch_w4<T, group()>(args, plan_w4(problem), ctx);
     }
@@ -171,6 +182,84 @@ constexpr Row<GemmArgs> w4_row(DType out) {
           nullptr,
           &launch_pack_fragments<Portable>};
 }
+
+// Products of one row that begin with its norm.
+template <class T>
+bool accepts_normed(const NormGemmArgs& args) {
+  return can_norm_inside(args) && accepts(args.gemm) &&
+         plan_sm90_normed(problem_of(args.gemm)).has_value();
+}
+template <class T>
+void launch_normed(const NormGemmArgs& args, const Context& ctx) {
+  launch_one_warpgroup<T>(args.gemm, &args.norm, *plan_sm90_normed(problem_of(args.gemm)), ctx);
+}
+template <class T>
+constexpr Row<NormGemmArgs> normed_row(DType out) {
+  return {"norm_gemm", Library::sm90,     {dtype_of<T>, out}, &launch_normed<T>,
+          {},          &accepts_normed<T>};
+}
+
+template <class In, class T>
+bool accepts_normed_codes(const NormGemmArgs& args) {
+  return can_norm_inside(args) && args.norm.x.dtype == dtype_of<T> && accepts_codes(args.gemm) &&
+         !args.gemm.a_zero_point && plan_sm90_normed(problem_of_codes<In>(args.gemm)).has_value();
+}
+template <class In, class T>
+void launch_normed_codes(const NormGemmArgs& args, const Context& ctx) {
+  launch_codes_1<In, T>(args.gemm, &args.norm, *plan_sm90_normed(problem_of_codes<In>(args.gemm)),
+                        ctx);
+}
+template <class In, class T>
+constexpr Row<NormGemmArgs> normed_codes_row(DType out) {
+  return {"norm_gemm",
+          Library::sm90,
+          {dtype_of<In>, out},
+          &launch_normed_codes<In, T>,
+          {},
+          &accepts_normed_codes<In, T>};
+}
+
+template <class T>
+bool accepts_normed_w4(const NormGemmArgs& args) {
+  if (!can_norm_inside(args) || !accepts_w4(args.gemm)) return false;
+  const std::optional<W4FewPlan> plan = plan_w4_few(w4_problem_of(args.gemm));
+  return plan && plan->num_warps >= kNormedWarps;
+}
+template <class T>
+void launch_normed_w4(const NormGemmArgs& args, const Context& ctx) {
+  const W4Problem problem = w4_problem_of(args.gemm);
+  const W4FewPlan plan = *plan_w4_few(problem);
+  const bool is_found = with_constant<0, 32, 64, 128>(problem.group, [&](auto group) {
+    launch_w4_few<T, group()>(args.gemm, &args.norm, plan, ctx);
+  });
+  expects(is_found, "norm_gemm: the plan names a group that is not compiled");
+}
+template <class T>
+constexpr Row<NormGemmArgs> normed_w4_row(DType out) {
+  return {"norm_gemm",
+          Library::sm90,
+          {dtype_of<T>, out, DType::i4, Packing::fragments},
+          &launch_normed_w4<T>,
+          {},
+          &accepts_normed_w4<T>};
+}
+
+constexpr Row<NormGemmArgs> kNormedRows[] = {
+    normed_row<Bf16>(DType::bf16),
+    normed_row<Bf16>(DType::f32),
+    normed_row<F16>(DType::f16),
+    normed_row<F16>(DType::f32),
+    normed_w4_row<Bf16>(DType::bf16),
+    normed_w4_row<Bf16>(DType::f32),
+    normed_w4_row<F16>(DType::f16),
+    normed_w4_row<F16>(DType::f32),
+    normed_codes_row<E4m3, Bf16>(DType::bf16),
+    normed_codes_row<E4m3, F16>(DType::f16),
+    normed_codes_row<E4m3, Bf16>(DType::f32),
+    normed_codes_row<int8_t, Bf16>(DType::bf16),
+    normed_codes_row<int8_t, F16>(DType::f16),
+    normed_codes_row<int8_t, Bf16>(DType::f32),
+};
 
 constexpr Row<GemmArgs> kRows[] = {
     row<Bf16>(DType::bf16),
@@ -206,5 +295,6 @@ constexpr Row<GemmArgs> kRows[] = {
 }  // namespace
 
 std::span<const Row<GemmArgs>> gemm_rows_sm90() { return kRows; }
+std::span<const Row<NormGemmArgs>> norm_gemm_rows_sm90() { return kNormedRows; }
 
 }  // namespace tessera::kernels

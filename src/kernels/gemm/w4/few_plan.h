@@ -50,8 +50,9 @@ constexpr bool has_w4_few_tile(int tokens, int group, int wide) {
   return group != 64 || tokens == 8 || wide == 1;
 }
 
-// Shared memory: barriers, the partial sums of a cluster, A, a ring for each warp. A's rows are 16
-// bytes more apart than they are long, so that ldmatrix finds eight of them in different banks.
+// Shared memory: barriers, reductions, the partial sums of a cluster, A, a ring for each warp. A's
+// rows are 16 bytes more apart than they are long, so that ldmatrix finds eight of them in
+// different banks.
 struct W4FewLayout {
   int num_rows;     // of A
   int row_bytes;    // of the block's share of k
@@ -62,7 +63,8 @@ struct W4FewLayout {
 
   constexpr int barrier(int chunk) const { return 8 * chunk; }
   constexpr int fold_barrier() const { return 8 * kW4FewMaxChunks; }
-  constexpr int fold() const { return 256; }
+  constexpr int reductions() const { return 256; }  // of a norm in front of the product
+  constexpr int fold() const { return 640; }
   constexpr int token_pitch() const { return row_bytes + 16; }
   constexpr int tokens() const { return fold() + fold_bytes; }
   constexpr int tokens_end() const { return tokens() + num_rows * token_pitch(); }

@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/normed_row.cuh"
 #include "kernels/gemm/w4/convert.cuh"
 #include "kernels/gemm/w4/few_plan.h"
 #include "kernels/gemm/w4/finish.cuh"
@@ -60,6 +61,7 @@ struct W4FewParams {
   bool is_static;       // the weight may be read before the kernel in front has finished
   int first_k_block[kW4MaxParts + 1];  // of each part; it ends where the next begins
   EpilogueParams epilogue;
+  NormedParams normed;
 };
 static_assert(std::is_trivially_copyable_v<W4FewParams>);
 
@@ -296,8 +298,8 @@ struct W4FewWarp {
       rows[eight] =
           shared + p.layout.tokens() + row * p.layout.token_pitch() + first * 256 + lane() / 8 * 16;
     }
-    int chunk = first >> p.layout.chunk_shift;  // the next to wait for
-    int num_ready = 0;                          // blocks whose tokens are here
+    int chunk = first >> p.layout.chunk_shift;      // the next to wait for
+    int num_ready = p.normed.is_given ? count : 0;  // blocks whose tokens are here
     const auto wait_for_tokens = [&](int end) {
       while (num_ready < end) {
         tile::ptx::mbarrier_wait(shared + p.layout.barrier(chunk), 0);
@@ -417,6 +419,23 @@ __device__ inline void load_few_tokens(const W4FewParams& p, uint32_t shared, in
   }
 }
 
+// The tokens' part of k, where there is one token and it is normalised first: all warps. The sums
+// need all of it.
+template <class T>
+__device__ void make_few_tokens(const W4FewParams& p, char* dynamic, int begin, int end) {
+  const W4FewLayout& layout = p.layout;
+  NormedRow<T, T> row(p.normed, static_cast<int>(threadIdx.x) / 32, layout.num_warps);
+  tile::wait_for_previous(Sm90{});
+  const uint32_t tokens = tile::ptx::shared_address(dynamic + layout.tokens());
+  row.run(
+      *reinterpret_cast<NormReductions*>(dynamic + layout.reductions()), [] { __syncthreads(); },
+      [&](int v, const auto& vec) {
+        const int byte = v * 16 - begin * 256;
+        if (byte >= 0 && byte < (end - begin) * 256) store_vec(tokens + byte, vec);
+      });
+  __syncthreads();
+}
+
 template <class T, class Tile>
 __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
     gemm_w4_few_sm90_kernel(const __grid_constant__ W4FewParams p) {
@@ -467,10 +486,12 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
   if (p.splits > 1) tile::ptx::cluster_arrive_relaxed();
   __syncthreads();
   tile::release_next(Sm90{});
-  tile::wait_for_previous(Sm90{});
-  if (warp == 0) {
-    const int end = p.first_k_block[first_part + p.block_parts];
-    load_few_tokens(p, shared, work.begin, end, batch);
+  const int end = p.first_k_block[first_part + p.block_parts];
+  if (p.normed.is_given) {
+    make_few_tokens<T>(p, dynamic, work.begin, end);
+  } else {
+    tile::wait_for_previous(Sm90{});
+    if (warp == 0) load_few_tokens(p, shared, work.begin, end, batch);
   }
 
   // The unit of the block that this warp stores, if any.
@@ -511,7 +532,8 @@ __global__ void __launch_bounds__(kW4FewMaxWarps * 32, 1)
 }
 
 template <class T, class Tile>
-void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Context& ctx) {
+void launch_w4_few_tile(const GemmArgs& args, const RmsNormArgs* norm, const W4FewPlan& plan,
+                        const Context& ctx) {
   W4FewParams p{};
   p.codes = static_cast<const char*>(args.b.values.data);
   p.scale = args.b.scale->as<float>();
@@ -531,6 +553,7 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
     p.first_k_block[part] = w4_first_k_block(p.num_k_blocks, plan.parts, part);
   }
   p.epilogue = epilogue_params(args);
+  p.normed = normed_params(norm);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(static_cast<unsigned>(plan.num_warps * 32)),
                           .shared_bytes = static_cast<size_t>(plan.shared_bytes),
@@ -540,11 +563,12 @@ void launch_w4_few_tile(const GemmArgs& args, const W4FewPlan& plan, const Conte
 }
 
 template <class T, int kGroup>
-void launch_w4_few(const GemmArgs& args, const W4FewPlan& plan, const Context& ctx) {
+void launch_w4_few(const GemmArgs& args, const RmsNormArgs* norm, const W4FewPlan& plan,
+                   const Context& ctx) {
   const bool is_found = with_constant<8, 16>(plan.tokens, [&](auto tokens) {
     const bool is_wide = with_constant<1, 2>(plan.wide, [&](auto wide) {
       if constexpr (has_w4_few_tile(tokens(), kGroup, wide())) {
-        launch_w4_few_tile<T, W4FewTile<tokens(), kGroup, wide()>>(args, plan, ctx);
+        launch_w4_few_tile<T, W4FewTile<tokens(), kGroup, wide()>>(args, norm, plan, ctx);
       }
     });
     expects(is_wide, "gemm: the plan names a unit that is not compiled");

@@ -7,14 +7,17 @@
 #include "kernels/gemm/w4/plan.h"
 #include "tessera/core/context.h"
 #include "tessera/ops/gemm.h"
+#include "tessera/ops/norm.h"
 
 namespace tessera::kernels {
 
-// T is the type of a, kGroup that of W4Tile; every type of out is stored.
+// T is the type of a, kGroup that of W4Tile; every type of out is stored. `norm`: made inside;
+// null: none.
 template <class T, int kGroup>
 void launch_w4(const GemmArgs& args, const W4Plan& plan, const Context& ctx);
 template <class T, int kGroup>
-void launch_w4_few(const GemmArgs& args, const W4FewPlan& plan, const Context& ctx);
+void launch_w4_few(const GemmArgs& args, const RmsNormArgs* norm, const W4FewPlan& plan,
+                   const Context& ctx);
 
 // From Packing::rows to Packing::fragments, or back.
 template <class Arch>

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
     }
   }
   tile::release_next(Sm90{});
-  tile::wait_for_previous(Sm90{});
+  if (!Tile::kAppends || !p.newest.is_settled) tile::wait_for_previous(Sm90{});
 
   const Share share(p, unit.part, warp, __ldcg(seq_len));
   if (unit.part >> share.log2_parts != 0) return;
@@ -115,6 +115,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksOnSm)
   if constexpr (Tile::K::kHasColumns) start_tail<Q>(p, shared, run, lane);
 
   DecodeWarp<Q, Tile> w{p, ring, shared, lane, run, unit.first_row};
+  if constexpr (Tile::kAppends) {
+    w.newest.start(p, run, lane);
+    tile::wait_for_previous(Sm90{});
+    w.newest.load(p, run, unit.first_row == 0, lane);
+  }
   w.load_q();
   if (mine.count == 0) {
     w.is_odd = false;
@@ -291,20 +296,20 @@ template <KvFormat kFormat, int kD>
 inline constexpr bool kHasNarrow = kHasClusters<kFormat, kD>&& kFormat != KvFormat::plain;
 
 // Instances for queries that see all keys, as the plan says.
-template <class Q, KvFormat kFormat, int kD, int kQueries>
+template <class Q, KvFormat kFormat, int kD, int kQueries, bool kAppends>
 void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAttentionArgs& args,
                   const Context& ctx) {
   using Keys = Operands<kFormat, Q>;
   using Values = Operands<traits(kFormat).values, Q>;
-  using Tile = DecodeTile<Keys, Values, kD, kQueries, kDecodeWarpsOf<kD>, false>;
+  using Tile = DecodeTile<Keys, Values, kD, kQueries, kDecodeWarpsOf<kD>, false, false, kAppends>;
   if constexpr (kHasClusters<kFormat, kD>) {
-    using Small = DecodeTile<Keys, Values, kD, kQueries, 4, false>;
+    using Small = DecodeTile<Keys, Values, kD, kQueries, 4, false, false, kAppends>;
     if (merge == DecodeMerge::pair) return launch_tile<Q, Tile, 2>(p, args, ctx);
     if (merge == DecodeMerge::few_units) {
       return launch_tile<Q, Small, 1 << kFewUnitsLog2Parts>(p, args, ctx);
     }
     if constexpr (Keys::kBits == 16) {
-      using Lean = DecodeTile<Keys, Values, kD, kQueries, 4, false, true>;
+      using Lean = DecodeTile<Keys, Values, kD, kQueries, 4, false, true, kAppends>;
       if (merge == DecodeMerge::small) return launch_tile<Q, Lean, 1>(p, args, ctx);
       if (merge == DecodeMerge::small_alone) {
         return launch_tile<Q, Lean, 1>(p, args, ctx, kAloneOnSm);
@@ -316,15 +321,19 @@ void launch_plain(const Sm90DecodeParams& p, DecodeMerge merge, const DecodeAtte
   launch_tile<Q, Tile, 1>(p, args, ctx);
 }
 
-template <class Q, KvFormat kFormat, int kD>
-void launch_decode(const DecodeAttentionArgs& args, const Context& ctx) {
+// Makes the plan and launches its instance. With kAppends, `newest` is appended, and the call is
+// plain.
+template <class Q, KvFormat kFormat, int kD, bool kAppends>
+void launch_planned(const DecodeAttentionArgs& args, const NewestParams& newest,
+                    const Context& ctx) {
   if (args.q.num_elements() == 0) return;
   using Keys = Operands<kFormat, Q>;
   using Values = Operands<traits(kFormat).values, Q>;
   using General = DecodeTile<Keys, Values, kD, kD <= 128 ? 16 : 8, kDecodeWarpsOf<kD>, true>;
   using Tile = DecodeTile<Keys, Values, kD, 8, kDecodeWarpsOf<kD>, false>;
   const int64_t group = args.q.size(-2) / args.kv.k_pages.size(2);
-  const bool is_general = !is_plain(args) || (group > Tile::kRows && !kHasWide<kFormat, kD>);
+  const bool is_general =
+      !kAppends && (!is_plain(args) || (group > Tile::kRows && !kHasWide<kFormat, kD>));
   const bool is_narrow = kHasNarrow<kFormat, kD> && group <= 4 && !is_general;
   Sm90DecodeParams p = is_general ? decode_params<General>(args) : decode_params<Tile>(args);
   using Narrow = DecodeTile<Keys, Values, kD, 4, kDecodeWarpsOf<kD>, false>;
@@ -343,18 +352,26 @@ void launch_decode(const DecodeAttentionArgs& args, const Context& ctx) {
                    .is_narrow = is_narrow,
                    .has_clusters = kHasClusters<kFormat, kD> && !is_general});
   p.log2_parts = plan.log2_parts;
-  if (is_general) return launch_tile<Q, General, 1>(p, args, ctx);
+  p.newest = newest;
+  if constexpr (!kAppends) {
+    if (is_general) return launch_tile<Q, General, 1>(p, args, ctx);
+  }
   if constexpr (kHasWide<kFormat, kD>) {
     if (p.rows > plan.num_queries) p.cache_policy = tile::ptx::kEvictNormal.bits;  // read again
     if (plan.num_queries > Tile::kRows) {
       p.num_row_groups = (p.rows + plan.num_queries - 1) / plan.num_queries;
-      return launch_plain<Q, kFormat, kD, 16>(p, plan.merge, args, ctx);
+      return launch_plain<Q, kFormat, kD, 16, kAppends>(p, plan.merge, args, ctx);
     }
   }
   if constexpr (kHasNarrow<kFormat, kD>) {
-    if (is_narrow) return launch_plain<Q, kFormat, kD, 4>(p, plan.merge, args, ctx);
+    if (is_narrow) return launch_plain<Q, kFormat, kD, 4, kAppends>(p, plan.merge, args, ctx);
   }
-  launch_plain<Q, kFormat, kD, 8>(p, plan.merge, args, ctx);
+  launch_plain<Q, kFormat, kD, 8, kAppends>(p, plan.merge, args, ctx);
+}
+
+template <class Q, KvFormat kFormat, int kD>
+void launch_decode(const DecodeAttentionArgs& args, const Context& ctx) {
+  launch_planned<Q, kFormat, kD, false>(args, {}, ctx);
 }
 
 }  // namespace tessera::kernels::decode_sm90

@@ -13,6 +13,7 @@
 #include "kernels/attention/decode/sm90/cut.h"
 #include "tessera/core/context.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/attention_append.h"
 
 namespace tessera::kernels::decode_sm90 {
 
@@ -29,6 +30,10 @@ inline bool is_plain(const DecodeAttentionArgs& args) {
 // Queries of type Q with heads of kD elements; keys in kFormat, values in traits(kFormat).values.
 template <class Q, KvFormat kFormat, int kD>
 void launch_decode(const DecodeAttentionArgs& args, const Context& ctx);
+
+// The same over plain pages, with the newest tokens appended on the way.
+template <class Q, int kD>
+void launch_append(const AppendAttentionArgs& args, const Context& ctx);
 
 // A balanced assignment, which is not batch-invariant, over plain pages.
 template <class Q, int kD>

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <initializer_list>
+#include <limits>
 
 #include "kernels/attention/decode/sm90/plan.h"
 #include "kernels/attention/params.h"
@@ -110,6 +111,18 @@ bool accepts_streaming(const DecodeAttentionArgs& args) {
   return accepts_sizes(args, kD, KvFormat::plain) && accepts_any_streaming(args);
 }
 
+// Whole heads are rotated, in pairs that are half a head apart, two elements at a time.
+template <int kD>
+bool accepts_append(const AppendAttentionArgs& args) {
+  const KvAppendArgs& append = args.append;
+  constexpr int64_t kWord = 4, kPair = 8;
+  return accepts_sizes(args.decode, kD, KvFormat::plain) && is_plain(args.decode) && append.rope &&
+         append.rope->style == RopeStyle::half_split && append.rope->table.size(1) == kD &&
+         has_aligned_heads(append.rope->table, kPair) && has_aligned_heads(append.k, kWord) &&
+         has_aligned_heads(append.v, kWord) &&
+         append.k_pages.size(0) <= std::numeric_limits<int>::max();
+}
+
 // "bf16_d128", "bf16_i4_columns_d128", "bf16_d128_streaming".
 template <class Q, KvFormat kFormat, int kD, bool kIsStreaming = false>
 constexpr Label kLabel = [] {
@@ -127,6 +140,18 @@ constexpr Row<DecodeAttentionArgs> row() {
           {dtype_of<Q>, dtype_of<Q>}, &launch_decode<Q, kFormat, kD>,
           kLabel<Q, kFormat, kD>,     &accepts<kFormat, kD>};
 }
+
+template <class Q, int kD>
+constexpr Row<AppendAttentionArgs> append_row() {
+  return {"attention_append",
+          Library::sm90,
+          {dtype_of<Q>, dtype_of<Q>},
+          &launch_append<Q, kD>,
+          kLabel<Q, KvFormat::plain, kD>,
+          &accepts_append<kD>};
+}
+constexpr std::array kAppendRows{append_row<Bf16, 128>(), append_row<Bf16, 64>(),
+                                 append_row<F16, 128>(), append_row<F16, 64>()};
 
 // After rows that accept the same calls, so that these are found only by name.
 template <class Q, int kD>
@@ -165,6 +190,10 @@ constexpr auto kRows = joined(rows_of<Bf16>(), rows_of<F16>(),
 
 std::span<const Row<DecodeAttentionArgs>> attention_decode_rows_sm90() {
   return decode_sm90::kRows;
+}
+
+std::span<const Row<AppendAttentionArgs>> attention_append_rows_sm90() {
+  return decode_sm90::kAppendRows;
 }
 
 }  // namespace tessera::kernels

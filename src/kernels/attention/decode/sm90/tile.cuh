@@ -34,6 +34,25 @@ struct TailParams {
   int64_t head;
 };
 
+// The newest token of every sequence, which kernels that append it rotate and store. Strides in
+// elements; in pages `batch` is that of a page.
+struct NewestParams {
+  const void* k;  // [sequence, head, element], before the rotation
+  const void* v;
+  RowStrides k_strides;
+  RowStrides v_strides;
+  void* k_pages;
+  void* v_pages;
+  RowStrides k_page_strides;
+  RowStrides v_page_strides;
+  int num_pages;
+  const void* positions;  // [sequence]; int64_t or int32_t, see has_long_positions
+  const float* table;     // [num_positions, kD]: cosines, then sines
+  int64_t num_positions;
+  bool has_long_positions;
+  bool is_settled;  // all but q, k and v may be read before the previous kernel has ended
+};
+
 inline constexpr int kInverseBits = 20;
 
 struct Sm90DecodeParams {
@@ -78,13 +97,14 @@ struct Sm90DecodeParams {
   float4* partial_o;
   float4* partial_sums;  // reference, sum, offset
   uint32_t* tickets;     // [sequences * row groups, KV heads]; 0 before and after a call
+  NewestParams newest;   // kernels that append
 };
 static_assert(std::is_trivially_copyable_v<Sm90DecodeParams>);
 
 // A row of kD elements lies in shared memory in panels of at most 128 bytes, which is what TMA
 // swizzles. A block processes kQueries queries of one KV head, 4 or a multiple of 8.
 template <class K_, class V_, int kD_, int kQueries, int kWarps_, bool kIsGeneral_,
-          bool kIsLean_ = false>
+          bool kIsLean_ = false, bool kAppends_ = false>
 struct DecodeTile {
   using K = K_;
   using V = V_;
@@ -108,6 +128,8 @@ struct DecodeTile {
   // 16 KB in flight per warp instead of a full ring: for long sequences 64 KB per SM saturates
   // DRAM, and more is slower.
   static constexpr bool kIsLean = kIsLean_;
+  // The newest token is rotated and stored on the way (newest.cuh).
+  static constexpr bool kAppends = kAppends_;
   static constexpr int kRowBytes = kD * K::kBits / 8;
   static constexpr int kPanelBytes = kRowBytes % 128 == 0  ? 128
                                      : kRowBytes % 64 == 0 ? 64
@@ -134,7 +156,12 @@ struct DecodeTile {
   // Eight warps per SM keep enough 16-bit keys in flight. Codes are fewer bytes and more
   // arithmetic: sixteen warps, with half the registers each.
   static constexpr bool kIsDense = K::kBits < 16 && kTiles == 1 && kD <= 128 && !kIsGeneral;
-  static constexpr int kWarpsOnSm = kIsDense ? 16 : kHalfBytes > 8192 ? 4 : 8;
+  // Small blocks that append serve few heads, at most one on an SM: their rings hold whole leaves,
+  // which arrive while the previous kernel ends.
+  static constexpr int kWarpsOnSm = kIsDense                             ? 16
+                                    : kHalfBytes > 8192                  ? 4
+                                    : kAppends&& kWarps == 4 && !kIsLean ? 4
+                                                                         : 8;
   static constexpr int kBlocksOnSm = std::max(kWarpsOnSm / kWarps, 1);
   // Where the state of a leaf waits for its sibling in the tree: the lowest level, used most, in
   // registers if there are enough; the next levels in shared memory. The rings leave no L1 cache,
@@ -163,9 +190,10 @@ struct DecodeTile {
 
 // Whether blocks prefetch into L2 while the previous kernel runs. Only where bandwidth is the
 // limit: for 4-bit codes, and for few heads of short sequences, issuing the prefetch costs more
-// than it saves.
+// than it saves. Kernels that append load their first steps themselves by then.
 template <class Tile, int kCluster>
-inline constexpr bool kPrefetches = Tile::K::kBits >= 8 && !Tile::kIsGeneral && kCluster <= 2;
+inline constexpr bool kPrefetches =
+    Tile::K::kBits >= 8 && !Tile::kIsGeneral && kCluster <= 2 && !Tile::kAppends;
 
 template <class Tile>
 struct alignas(1024) Sm90DecodeShared {

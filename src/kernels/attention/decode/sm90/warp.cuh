@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "kernels/attention/decode/sm90/newest.cuh"
 #include "kernels/attention/decode/sm90/ring.cuh"
 #include "kernels/attention/decode/sm90/scores.cuh"
 #include "kernels/attention/scores.cuh"
@@ -218,6 +219,7 @@ struct DecodeWarp {
   // it sees.
   uint32_t seen[kTiles][2];
   int first_seen[kTiles][2];
+  NewestOf<Tile> newest;
 
   // The first of the two columns of a tile whose scores this thread has, and the step's box that
   // its own box `box` is.
@@ -252,6 +254,7 @@ struct DecodeWarp {
       } else {
         make_q<Tile>(query_of(t), lane, q[t]);
       }
+      if constexpr (Tile::kAppends) newest.rotate(q[t]);
       TESSERA_UNROLL
       for (int j = 0; j < 2; ++j) {
         scale[t][j] = score_scale;
@@ -466,6 +469,7 @@ struct DecodeWarp {
     Scores x, y;
     float sums[kTiles][2];
     ring.wait_for_keys();
+    if constexpr (Tile::kAppends) newest.put_key(step, ring.keys(), lane);
     if constexpr (K::kHasIntegerKeys) {
       multiply_integer_keys<Tile>(ring.keys(), lane, q, x);
     } else {
@@ -492,6 +496,7 @@ struct DecodeWarp {
       for (int j = 0; j < 2; ++j) state.sum[t][j] += sums[t][j];
     }
     ring.wait_for_values();
+    if constexpr (Tile::kAppends) newest.put_value(step, ring.values(), lane);
     uint32_t weights[2][kTiles][2];
     pack_weights<Tile>(y, value_rows(step), lane, is_odd, state, weights);
     clear_values<Tile>(run, step, ring.values(), lane);
