@@ -12,7 +12,7 @@
 namespace tessera::testing {
 namespace {
 
-Tensor ints(std::initializer_list<int32_t> values) {
+Tensor int_vector(std::initializer_list<int32_t> values) {
   Tensor tensor(DType::i32, {static_cast<int64_t>(values.size())});
   std::copy(values.begin(), values.end(), tensor.view().as<int32_t>());
   return tensor;
@@ -62,7 +62,7 @@ TEST(Cost, OfANormThatAddsReadsAndWritesTheResidual) {
 TEST(Cost, OfDecodeAttentionFollowsTheLengthsOfTheSequences) {
   const Tensor q(DType::bf16, {3, 8, 64}), out(DType::bf16, {3, 8, 64});
   const Tensor k(DType::bf16, {12, 16, 2, 64}), v(DType::bf16, {12, 16, 2, 64});
-  const Tensor table(DType::i32, {3, 4}), lengths = ints({5, 0, 40});
+  const Tensor table(DType::i32, {3, 4}), lengths = int_vector({5, 0, 40});
   DecodeAttentionArgs args{
       .q = q,
       .kv = {.k_pages = k, .v_pages = v, .page_table = table, .seq_lens = lengths},
@@ -87,7 +87,7 @@ TEST(Cost, OfDecodeAttentionFollowsTheLengthsOfTheSequences) {
 TEST(Cost, OfPrefillCountsEveryPairThatIsSeen) {
   const Tensor q(DType::bf16, {3, 4, 64}), out(DType::bf16, {3, 4, 64});
   const Tensor k(DType::bf16, {2, 16, 2, 64}), v(DType::bf16, {2, 16, 2, 64});
-  const Tensor starts = ints({0, 3}), lengths = ints({8}), table(DType::i32, {1, 2});
+  const Tensor starts = int_vector({0, 3}), lengths = int_vector({8}), table(DType::i32, {1, 2});
   AttentionArgs args{.q = q,
                      .k = k,
                      .v = v,
