@@ -60,6 +60,7 @@ GemmParams params_of(const GemmArgs& args) {
   p.b_scale = args.b.scale ? args.b.scale->as<float>() : nullptr;
   p.num_segments = args.b.scale ? scale_layout(args.b).scales_per_row : 1;
   p.rows_per_scale = args.b.scale ? scale_layout(args.b).rows_per_scale : 1;
+  p.b_table = args.b.table ? args.b.table->as<float>() : nullptr;
   p.segment = p.k / p.num_segments;
   p.segment_stride = round_up(p.segment, kGemmPad);
   return p;
@@ -180,9 +181,11 @@ void multiply_widened(const GemmArgs& args, GemmParams p, const Kernels& kernels
   }
 }
 
-// b is i4 in rows. The VNNI tiles take rows of a that are finite, the others all.
+// b is i4 in rows. The VNNI tiles take codes that are numbers and rows of a that are finite, the
+// others all.
 void multiply_nibbles(const GemmArgs& args, GemmParams p, const Kernels& kernels) {
-  const bool has_vnni = kernels.vnni.multiply != nullptr && p.a_type != DType::f32;
+  const bool has_vnni =
+      kernels.vnni.multiply != nullptr && p.a_type != DType::f32 && p.b_table == nullptr;
   const std::optional<const uint8_t*> codes =
       has_vnni ? zero_codes(args.b) : std::optional<const uint8_t*>();
   if (codes) {

@@ -3,18 +3,23 @@
 //
 //   out[i, j] = sum over groups of (sum over k of a[i, k] * (code[j, k] - zero)) * scale, plus bias
 //
+// or with table[code[j, k]] in the place of code - zero.
+//
 // Work      A tile is up to 4 rows of a against 4 rows of b. A block of k is 8 codes for each lane:
 //           a lane holds a 32-bit word of b, and step s multiplies nibble s of every lane. With 16
 //           lanes a nibble is the index of a table that holds the 16 codes. With fewer it becomes a
 //           number where it lies: under the exponent of 2^23 it is 2^23 + code * 16^(s % 4), and
 //           one subtraction leaves (code - zero) * 16^(s % 4), exactly. Rows of a are stored in the
-//           order of the steps, [block][step][lane], in the second case times 16^-(s % 4).
+//           order of the steps, [block][step][lane], in the second case times 16^-(s % 4). A
+//           weight's own table is looked up with any number of lanes: it fills 16 of them, in 1, 2
+//           or 4 vectors.
 // Output    A lane adds the 8 products of its word from zero, by one MulAdd each, and adds that sum
 //           times the scale; at the end the lanes are folded by one tree. Neither the tile nor the
 //           place in it enters, so a row of out has the same bits for every m.
 // Cost      With one row of a: a shift, a lookup and a MulAdd for 16 codes with AVX-512, which a
-//           Zen 4 core does in 1.7 cycles; and, or, subtraction and MulAdd for fewer lanes. Codes
-//           are read once, from 4 rows at a time.
+//           Zen 4 core does in 1.7 cycles; and, or, subtraction and MulAdd for fewer lanes. A table
+//           costs the same with 16 lanes, and two lookups and a choice with 8. Codes are read once,
+//           from 4 rows at a time.
 // Needs     a_floats filled by widen_rows_i4; segments of a multiple of 8, or one segment; zero
 //           points within kGemmI4MostZero.
 #include <algorithm>
@@ -47,12 +52,14 @@ constexpr uint32_t kFlip = 0x88888888u;  // two's complement to codes from 0, wh
 static_assert(kGemmI4Pad % kBlock == 0);
 static_assert((kGemmI4MostZero << 4 * (kPlaces - 1)) < 1 << 23);
 
-constexpr bool kLooksUp = kLanes == 16;  // a table has 16 lanes
+// What codes stand for.
+enum class Codes : uint8_t { numbers, less_zeros, of_table };
+
+template <Codes kCodes>
+constexpr bool kLooksUp = kLanes == 16 || kCodes == Codes::of_table;  // 16 lanes hold all codes
 
 // What a nibble's number is multiplied by.
-constexpr float place_value(int step) {
-  return kLooksUp ? 1.0f : static_cast<float>(1 << 4 * (step % kPlaces));
-}
+constexpr float place_value(int step) { return static_cast<float>(1 << 4 * (step % kPlaces)); }
 
 // Floats at every eighth place, times `factor`.
 HWY_INLINE void store_step(const float* from, float factor, float* to) {
@@ -64,6 +71,7 @@ HWY_INLINE void store_step(const float* from, float factor, float* to) {
 
 template <class T>
 void widen_as(const GemmParams& p, GemmRange rows) {
+  const bool looks_up = kLooksUp<Codes::numbers> || p.b_table != nullptr;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const T* from = static_cast<const T*>(p.a) + row * p.a_stride;
     float* to = p.a_floats + row * p.floats_stride;
@@ -76,7 +84,8 @@ void widen_as(const GemmParams& p, GemmRange rows) {
       }
       if (i < count) hn::Store(load_tail(from + first + i, count - i), FloatTag(), floats + i);
       for (int step = 0; step < 8; ++step) {
-        store_step(floats + step, 1.0f / place_value(step), to + first + step * kLanes);
+        const float factor = looks_up ? 1.0f : 1.0f / place_value(step);
+        store_step(floats + step, factor, to + first + step * kLanes);
       }
     }
   }
@@ -138,24 +147,56 @@ HWY_INLINE Words load_words(const uint8_t* row, int64_t first, int64_t k) {
   return hn::Load(WordTag(), reinterpret_cast<const uint32_t*>(padded));
 }
 
-// The numbers of the 16 codes, for lookups.
-template <bool kHasZeros>
-HWY_INLINE Floats code_table() {
-  alignas(64) float table[kLanes] = {};
-  for (int64_t i = 0; kLooksUp && i < kLanes; ++i) {
-    table[i] = static_cast<float>(kHasZeros || i < 8 ? i : i - 16);
-  }
-  return hn::Load(FloatTag(), table);
-}
+// What the 16 codes stand for, for lookups: in as many vectors as hold them.
+struct Table {
+  static constexpr int kParts = kLanes < 16 ? 16 / kLanes : 1;
+  Floats parts[kParts];
 
-// (code - zero) * place_value of nibble kStep of every word. A lookup reads the lowest four bits of
-// an index.
-template <int kStep, bool kHasZeros>
-HWY_INLINE Floats codes_of(Words words, Floats table, Floats zero) {
-  if constexpr (kLooksUp) {
-    const auto index = hn::BitCast(IntTag(), hn::ShiftRight<4 * kStep>(words));
-    const Floats codes = hn::TableLookupLanes(table, hn::IndicesFromVec(FloatTag(), index));
-    return kHasZeros ? hn::Sub(codes, zero) : codes;
+  template <Codes kCodes>
+  static HWY_INLINE Table of(const GemmParams& p) {
+    alignas(64) float values[16];
+    for (int i = 0; i < 16; ++i) {
+      values[i] = kCodes == Codes::of_table
+                      ? p.b_table[i]
+                      : static_cast<float>(kCodes == Codes::numbers && i > 7 ? i - 16 : i);
+    }
+    Table table;
+    for (int i = 0; i < kParts; ++i) table.parts[i] = hn::Load(FloatTag(), values + i * kLanes);
+    return table;
+  }
+
+  // By the lowest four bits of every lane.
+  HWY_INLINE Floats at(Words codes) const {
+    if constexpr (kParts == 1) {  // a lookup reads no other bits
+      return look_up(0, codes);
+    } else {
+      const Words within = hn::And(codes, hn::Set(WordTag(), uint32_t{kLanes - 1}));
+      const Floats low = choose<kLanes>(codes, look_up(0, within), look_up(1, within));
+      if constexpr (kParts == 2) return low;
+      const Floats high =
+          choose<kLanes>(codes, look_up(kParts - 2, within), look_up(kParts - 1, within));
+      return choose<8>(codes, low, high);
+    }
+  }
+
+ private:
+  HWY_INLINE Floats look_up(int part, Words indices) const {
+    return hn::TableLookupLanes(parts[part],
+                                hn::IndicesFromVec(FloatTag(), hn::BitCast(IntTag(), indices)));
+  }
+  template <int64_t kBit>
+  static HWY_INLINE Floats choose(Words codes, Floats clear, Floats set) {
+    const auto is_set = hn::TestBit(codes, hn::Set(WordTag(), uint32_t{kBit}));
+    return hn::IfThenElse(hn::RebindMask(FloatTag(), is_set), set, clear);
+  }
+};
+
+// What nibble kStep of every word stands for: (code - zero) * place_value, or the table's value.
+template <int kStep, Codes kCodes>
+HWY_INLINE Floats codes_of(Words words, const Table& table, Floats zero) {
+  if constexpr (kLooksUp<kCodes>) {
+    const Floats codes = table.at(hn::ShiftRight<4 * kStep>(words));
+    return kCodes == Codes::less_zeros ? hn::Sub(codes, zero) : codes;
   } else {
     constexpr int kPlace = kStep % kPlaces;
     const auto half = hn::ShiftRight<4 * (kStep - kPlace)>(words);
@@ -173,11 +214,12 @@ template <int kRows>
 constexpr int kTogether = kRows >= kCols ? 1 : kCols / kRows;
 
 // One step of some rows of b for the rows of a.
-template <int kStep, bool kHasZeros, int kRows, int kNum>
+template <int kStep, Codes kCodes, int kRows, int kNum>
 HWY_INLINE void add_step(Floats (&part)[kRows][kNum], const float* const (&a)[kRows], int64_t first,
-                         const Words (&words)[kNum], Floats table, const Floats (&zeros)[kNum]) {
+                         const Words (&words)[kNum], const Table& table,
+                         const Floats (&zeros)[kNum]) {
   Floats codes[kNum];
-  for (int c = 0; c < kNum; ++c) codes[c] = codes_of<kStep, kHasZeros>(words[c], table, zeros[c]);
+  for (int c = 0; c < kNum; ++c) codes[c] = codes_of<kStep, kCodes>(words[c], table, zeros[c]);
   for (int r = 0; r < kRows; ++r) {
     const Floats x = hn::LoadU(FloatTag(), a[r] + first + kStep * kLanes);
     for (int c = 0; c < kNum; ++c) part[r][c] = hn::MulAdd(x, codes[c], part[r][c]);
@@ -185,21 +227,21 @@ HWY_INLINE void add_step(Floats (&part)[kRows][kNum], const float* const (&a)[kR
 }
 
 // The products of a block: 8 steps from zero.
-template <bool kHasZeros, int kRows, int kNum>
+template <Codes kCodes, int kRows, int kNum>
 HWY_INLINE void multiply_block(Floats (&part)[kRows][kNum], const float* const (&a)[kRows],
-                               int64_t first, const Words (&words)[kNum], Floats table,
+                               int64_t first, const Words (&words)[kNum], const Table& table,
                                const Floats (&zeros)[kNum]) {
   for (int r = 0; r < kRows; ++r) {
     for (int c = 0; c < kNum; ++c) part[r][c] = hn::Zero(FloatTag());
   }
-  add_step<0, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<1, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<2, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<3, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<4, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<5, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<6, kHasZeros>(part, a, first, words, table, zeros);
-  add_step<7, kHasZeros>(part, a, first, words, table, zeros);
+  add_step<0, kCodes>(part, a, first, words, table, zeros);
+  add_step<1, kCodes>(part, a, first, words, table, zeros);
+  add_step<2, kCodes>(part, a, first, words, table, zeros);
+  add_step<3, kCodes>(part, a, first, words, table, zeros);
+  add_step<4, kCodes>(part, a, first, words, table, zeros);
+  add_step<5, kCodes>(part, a, first, words, table, zeros);
+  add_step<6, kCodes>(part, a, first, words, table, zeros);
+  add_step<7, kCodes>(part, a, first, words, table, zeros);
 }
 
 // Rows of b, their scales and their zero points, at a column of out.
@@ -219,10 +261,10 @@ struct WeightRows {
 };
 
 // Adds the products of a block to the sums of all its columns.
-template <int kRows, bool kHasZeros, bool kIsWhole>
+template <int kRows, Codes kCodes, bool kIsWhole>
 HWY_INLINE void add_block(Sums<kRows>& sums, const GemmParams& p, const float* const (&a)[kRows],
                           const WeightRows& b, int64_t first, const LaneGroups& groups,
-                          Floats table) {
+                          const Table& table) {
   constexpr int kNum = kTogether<kRows>;
   for (int col = 0; col < kCols; col += kNum) {
     Words words[kNum];
@@ -231,11 +273,12 @@ HWY_INLINE void add_block(Sums<kRows>& sums, const GemmParams& p, const float* c
       words[c] = load_words<kIsWhole>(b.codes[col + c], first, p.k);
       // The same place of the tile after next: rows are too short for the hardware to predict.
       if (kIsWhole) hwy::Prefetch(b.codes[col + c] + first / 2 + 2 * kCols * p.b_stride / 2);
+      constexpr bool kHasZeros = kCodes == Codes::less_zeros;
       zeros[c] = kHasZeros ? groups.at(b.zero[col + c]) : hn::Set(FloatTag(), 8.0f);
-      if (!kHasZeros && !kLooksUp) words[c] = hn::Xor(words[c], hn::Set(WordTag(), kFlip));
+      if (!kHasZeros && !kLooksUp<kCodes>) words[c] = hn::Xor(words[c], hn::Set(WordTag(), kFlip));
     }
     Floats part[kRows][kNum];
-    multiply_block<kHasZeros>(part, a, first, words, table, zeros);
+    multiply_block<kCodes>(part, a, first, words, table, zeros);
     for (int c = 0; c < kNum; ++c) {
       const Floats scale = groups.at(b.scale[col + c]);
       for (int r = 0; r < kRows; ++r) {
@@ -245,14 +288,14 @@ HWY_INLINE void add_block(Sums<kRows>& sums, const GemmParams& p, const float* c
   }
 }
 
-template <int kRows, bool kHasZeros>
+template <int kRows, Codes kCodes>
 void multiply_rows(const GemmParams& p, int64_t row, int64_t num_rows, GemmRange cols) {
   const float* a[kRows];
   for (int64_t r = 0; r < kRows; ++r) {
     a[r] = p.a_floats + (row + std::min(r, num_rows - 1)) * p.floats_stride;
   }
   LaneGroups groups(p);
-  const Floats table = code_table<kHasZeros>();
+  const Table table = Table::of<kCodes>(p);
   for (int64_t col = cols.begin; col < cols.end; col += kCols) {
     const int64_t num_cols = std::min<int64_t>(kCols, cols.end - col);
     const WeightRows b(p, col, num_cols);
@@ -263,11 +306,11 @@ void multiply_rows(const GemmParams& p, int64_t row, int64_t num_rows, GemmRange
     int64_t first = 0;
     for (; first + kBlock <= p.k; first += kBlock) {
       groups.move_to(first);
-      add_block<kRows, kHasZeros, true>(sums, p, a, b, first, groups, table);
+      add_block<kRows, kCodes, true>(sums, p, a, b, first, groups, table);
     }
     if (first < p.k) {
       groups.move_to(first);
-      add_block<kRows, kHasZeros, false>(sums, p, a, b, first, groups, table);
+      add_block<kRows, kCodes, false>(sums, p, a, b, first, groups, table);
     }
     const Quad bias = load_bias(p, col, num_cols);
     alignas(64) float finished[kRows * kCols];
@@ -278,16 +321,16 @@ void multiply_rows(const GemmParams& p, int64_t row, int64_t num_rows, GemmRange
   }
 }
 
-template <bool kHasZeros>
+template <Codes kCodes>
 void multiply_as(const GemmParams& p, GemmRange rows, GemmRange cols) {
   for (int64_t row = rows.begin; row < rows.end; row += kMaxTileRows) {
     const int64_t left = std::min<int64_t>(kMaxTileRows, rows.end - row);
     if (left == 1) {
-      multiply_rows<1, kHasZeros>(p, row, left, cols);
+      multiply_rows<1, kCodes>(p, row, left, cols);
     } else if (left == 2) {
-      multiply_rows<2, kHasZeros>(p, row, left, cols);
+      multiply_rows<2, kCodes>(p, row, left, cols);
     } else {
-      multiply_rows<kMaxTileRows, kHasZeros>(p, row, left, cols);
+      multiply_rows<kMaxTileRows, kCodes>(p, row, left, cols);
     }
   }
 }
@@ -303,7 +346,9 @@ void widen_rows_i4(const GemmParams& p, GemmRange rows) {
 }
 
 void multiply_i4(const GemmParams& p, GemmRange rows, GemmRange cols) {
-  return p.b_zero != nullptr ? multiply_as<true>(p, rows, cols) : multiply_as<false>(p, rows, cols);
+  if (p.b_table != nullptr) return multiply_as<Codes::of_table>(p, rows, cols);
+  if (p.b_zero != nullptr) return multiply_as<Codes::less_zeros>(p, rows, cols);
+  multiply_as<Codes::numbers>(p, rows, cols);
 }
 
 }  // namespace tessera::cpu::HWY_NAMESPACE

@@ -42,12 +42,17 @@ class Scales {
   Packing packing_;
 };
 
-// The codes of one row as numbers.
+// The codes of one row as numbers: those of a table, where there is one.
 void load_row_codes(const Weight& weight, int64_t row, float* codes) {
   const int64_t k = weight.k();
-  const bool is_signed = !weight.zero_point.has_value();
+  const bool is_signed = !weight.zero_point.has_value() && !weight.table.has_value();
   if (weight.packing == Packing::rows) {
-    return load_codes(weight.values, row * weight.values.stride(0), k, is_signed, codes);
+    load_codes(weight.values, row * weight.values.stride(0), k, is_signed, codes);
+    if (!weight.table) return;
+    const float* table = weight.table->as<float>();
+    std::transform(codes, codes + k, codes,
+                   [=](float code) { return table[static_cast<int>(code)]; });
+    return;
   }
   const auto* bytes = weight.values.as<uint8_t>();
   const int zero = is_signed ? kFragmentZero : 0;

@@ -23,11 +23,18 @@ struct RowKey {
   DType out = DType::f32;
   DType weight = DType::f32;  // type of a matrix product's b; for other operations that of `in`
   Packing packing = Packing::rows;  // layout of that b
+  bool has_table = false;           // its codes are indices of a table
 
   constexpr RowKey() = default;
   constexpr RowKey(DType in_, DType out_) : RowKey(in_, out_, in_) {}
   constexpr RowKey(DType in_, DType out_, DType weight_, Packing packing_ = Packing::rows)
       : in(in_), out(out_), weight(weight_), packing(packing_) {}
+  // The same, of a weight whose codes are indices of a table.
+  constexpr RowKey with_table() const {
+    RowKey key = *this;
+    key.has_table = true;
+    return key;
+  }
   bool operator==(const RowKey&) const = default;
 };
 
@@ -58,12 +65,13 @@ constexpr Label label_of(const Parts&... parts) {
 }
 
 // The types of a row in its name: "bf16", "bf16_e4m3" for another out, "bf16_wi4" for another
-// weight.
+// weight, "bf16_wi4_table" for one with a table.
 constexpr Label types_of(RowKey key) {
   Label label = label_of(key.in);
   if (key.weight != key.in) label.add("_w"), label.add(key.weight);
   if (key.out != key.in) label.add("_"), label.add(key.out);
   if (key.packing != Packing::rows) label.add("_"), label.add(name(key.packing));
+  if (key.has_table) label.add("_table");
   return label;
 }
 

@@ -269,7 +269,7 @@ OpCost cost_of(const GemmArgs& args, Stream) {
   const int64_t batch = args.a.rank == 3 ? args.a.size(0) : 1;
   const std::string matrices = batch == 1 ? std::string() : concat(batch, "x");
   return {.read_bytes = bytes_of(args.a) + bytes_of(args.b.values) + bytes_of(args.b.scale) +
-                        bytes_of(args.b.zero_point) + bytes_of(args.bias) +
+                        bytes_of(args.b.zero_point) + bytes_of(args.b.table) + bytes_of(args.bias) +
                         bytes_of(args.residual) + bytes_of(args.out_scale) +
                         bytes_of(args.a_scale) + bytes_of(args.a_zero_point) +
                         bytes_of(args.b.row_sums),

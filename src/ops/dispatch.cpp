@@ -20,6 +20,7 @@ constexpr size_t kMaxListed = 6;
 std::string describe(RowKey key) {
   std::string text(name(key.in));
   if (key.weight != key.in) text += concat(" by ", name(key.weight));
+  if (key.has_table) text += " with a table";
   if (key.packing != Packing::rows) text += concat(" in packing '", name(key.packing), "'");
   if (key.out != key.in || key.weight != key.in) text += concat(" to ", name(key.out));
   return text;
@@ -38,7 +39,7 @@ std::string names(std::span<const RowOption> rows) {
 std::string nearest(std::span<const RowOption> rows, RowKey key) {
   const auto shared = [key](const RowOption& row) {
     return int{row.key.in == key.in} + int{row.key.out == key.out} +
-           int{row.key.weight == key.weight};
+           int{row.key.weight == key.weight && row.key.has_table == key.has_table};
   };
   std::vector<RowOption> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -71,11 +71,11 @@ void check_codes(const GemmArgs& args, const Named& a, const Named& b) {
   }
   const CodePair& pair = *std::ranges::find(kCodePairs, a.view.dtype, &CodePair::a);
   const bool is_pair = b.view.dtype == pair.b || (b.view.dtype == DType::i4 && pair.takes_i4);
-  if (!is_pair || !args.b.scale || args.b.zero_point || args.b.order) {
+  if (!is_pair || !args.b.scale || args.b.zero_point || args.b.order || args.b.table) {
     fail(concat("gemm: a is ", to_string(a.view), " with a_scale and b is ", to_string(b.view),
                 "; b must be codes of ", name(pair.b),
                 pair.takes_i4 && pair.b != DType::i4 ? " or i4" : "",
-                " with scales, without zero points and in the order of a's columns"));
+                " with scales, without zero points or a table, in the order of a's columns"));
   }
   const ScaleLayout scales = scale_layout(args.b);
   const int64_t other = is_per_group ? kTokenGroup : k;
@@ -217,6 +217,7 @@ void ops::check_gemm(const GemmArgs& args) {
   if (args.a_scale) expect_apart(out, {kScaleOfA, *args.a_scale});
   if (args.b.scale) expect_apart(out, {kScaleOfB, *args.b.scale});
   if (args.b.zero_point) expect_apart(out, {kZeroPointOfB, *args.b.zero_point});
+  if (args.b.table) expect_apart(out, {kTableOfWeight, *args.b.table});
   if (args.bias) {
     const Named bias{"gemm: bias", *args.bias};
     expect_values(bias, a, args);

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT
 #include "ops/weight.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/text.h"
@@ -51,6 +53,30 @@ void expect_order(const Weight& weight, const Named& values) {
                   " columns must occur exactly once"));
     }
     is_used[static_cast<size_t>(column)] = true;
+  }
+}
+
+// 16 values for codes of 4 bits; they can be read only on the CPU.
+void expect_table(const Weight& weight, const Named& values) {
+  const Named table{kTableOfWeight, *weight.table};
+  if (weight.values.dtype != DType::i4 || weight.zero_point || weight.order) {
+    fail(concat(values.what, " is ", to_string(weight.values), " with a table",
+                weight.zero_point ? " and zero points" : "", weight.order ? " and an order" : "",
+                "; a table is for i4 with scales alone: leave the table out, or the rest"));
+  }
+  expect_tensor(table, {DType::f32}, values);
+  expect_rank(table, 1);
+  expect_one_each(table, kTableSize, "code of 4 bits");
+  expect_contiguous(table);
+  if (weight.packing != Packing::rows) {
+    fail(concat(values.what, " has a table and is packed as '", name(weight.packing),
+                "'; no packing takes a table: leave it in rows"));
+  }
+  if (!table.view.device.is_cpu()) return;
+  for (int64_t i = 0; i < kTableSize; ++i) {
+    const float value = table.view.as<float>()[i];
+    if (std::isfinite(value)) continue;
+    fail(concat(table.what, "[", i, "] is ", value, "; every value must be finite"));
   }
 }
 
@@ -157,6 +183,34 @@ void check_part(const Part& part, int64_t inter) {
                     {"pack_gate_up: scales of out", *part.out});
 }
 
+// One table serves both halves, so gate and up must have the same; on the CPU that can be seen.
+void interleave_tables(const PackGateUpArgs& args, const Context& ctx) {
+  const auto& [gate, up, out] = args;
+  const bool is_given = gate.table.has_value();
+  if (up.table.has_value() != is_given || out.table.has_value() != is_given) {
+    fail("pack_gate_up: gate, up and out must all have a table, or none of them");
+  }
+  if (!is_given) return;
+  const Named table{"pack_gate_up: table of gate", *gate.table};
+  for (const Named& one : {table, Named{"pack_gate_up: table of up", *up.table},
+                           Named{"pack_gate_up: table of out", *out.table}}) {
+    expect_tensor(one, {DType::f32}, table);
+    expect_rank(one, 1);
+    expect_one_each(one, kTableSize, "code of 4 bits");
+    expect_contiguous(one);
+  }
+  if (table.view.device.is_cpu()) {
+    for (int64_t i = 0; i < kTableSize; ++i) {
+      const float of_gate = gate.table->as<float>()[i], of_up = up.table->as<float>()[i];
+      if (of_gate == of_up) continue;
+      fail(concat("pack_gate_up: table[", i, "] is ", of_gate, " of gate and ", of_up,
+                  " of up; one weight has one table: multiply them apart"));
+    }
+  }
+  const bool is_same = out.table->data == gate.table->data || out.table->data == up.table->data;
+  if (!is_same) copy({.x = as_matrix(*gate.table), .out = as_matrix(*out.table)}, ctx);
+}
+
 }  // namespace
 
 void ops::expect_weight(const Weight& weight, const Named& values, std::string_view scale_name,
@@ -168,8 +222,9 @@ void ops::expect_weight(const Weight& weight, const Named& values, std::string_v
                           : " and b_scale is given; scales are for codes: leave them out"));
   }
   if (!has_codes) {
-    expects(!weight.zero_point && weight.packing == Packing::rows,
-            "a weight without codes has neither zero points nor a packing: leave them out");
+    expects(!weight.zero_point && !weight.table && weight.packing == Packing::rows,
+            "a weight without codes has neither zero points, a table nor a packing: leave them "
+            "out");
     return;
   }
   if (weight.values.rank != 2) {
@@ -200,6 +255,7 @@ void ops::expect_weight(const Weight& weight, const Named& values, std::string_v
     expect_contiguous(zero_point);
   }
   if (weight.order) expect_order(weight, values);
+  if (weight.table) expect_table(weight, values);
   if (weight.packing == Packing::fragments) expect_fragments(weight, values);
 }
 
@@ -246,6 +302,7 @@ void pack_gate_up(const PackGateUpArgs& args, const Context& ctx) {
       {"zero_point", args.gate.zero_point, args.up.zero_point, args.out.zero_point}};
   for (const Part& part : parts) check_part(part, inter);
   interleave(args.gate.values, args.up.values, args.out.values, ctx);
+  interleave_tables(args, ctx);
   for (const Part& part : parts) {
     if (part.gate) interleave(*part.gate, *part.up, *part.out, ctx);
   }

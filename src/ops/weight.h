@@ -8,6 +8,8 @@
 
 namespace tessera::ops {
 
+inline constexpr std::string_view kTableOfWeight = "weight: table";  // in messages
+
 // Scales and zero points that fit the weight's values; `values` has been checked and carries the
 // weight's name, such as "gemm: b".
 void expect_weight(const Weight& weight, const Named& values, std::string_view scale_name,

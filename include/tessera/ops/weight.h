@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -62,6 +63,13 @@ constexpr const WeightCodes* find_weight_codes(DType dtype) {
 //   [n / rows_per_scale, k / group]             a block of several rows
 // The last row and the last column of blocks may be incomplete: both quotients are rounded up.
 //
+// With `table`, values are i4 without zero points whose nibbles, 0 to 15, are indices:
+//
+//   table[values[j, i]] * scale
+//
+// So are the 16 floats of MXFP4 (kMxfp4Values, groups of 32 under powers of two) and the levels of
+// NF4, which its checkpoints bring.
+//
 // With `order`, column i of values belongs to column order[i] of a: the columns of a quantiser that
 // sorts them (act-order), so that its groups are contiguous.
 struct Weight {
@@ -69,6 +77,7 @@ struct Weight {
   std::optional<TensorView> scale = {};       // f32, contiguous; none: dense
   std::optional<TensorView> zero_point = {};  // i32 or u8, shape of scale; u8 needs it; none: 0
   std::optional<TensorView> order = {};       // i32 [k], a permutation; codes alone have one
+  std::optional<TensorView> table = {};       // f32 [16], finite: what nibbles stand for; i4 alone
   int64_t rows_per_scale = 1;                 // 128 in FP8 checkpoints with blocks of 128 x 128
   int64_t group = 0;                          // elements of k per scale; 0: k / scale.size(1)
   Packing packing = Packing::rows;
@@ -81,6 +90,12 @@ struct Weight {
   int64_t k() const { return values.size(-1); }
   bool is_quantized() const { return scale.has_value(); }
 };
+
+// The values of a table of e2m1: a sign, two bits of exponent and one of mantissa.
+inline constexpr int64_t kTableSize = 16;
+inline constexpr std::array<float, kTableSize> kMxfp4Values = {
+    0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 // Where the scales of a (checked) quantised weight apply.
 inline ScaleLayout scale_layout(const Weight& weight) {

@@ -26,7 +26,8 @@ std::span<const Row<Gemm24Args>> gemm_2_4_rows();
 namespace tessera {
 
 inline RowKey key_of(const GemmArgs& args) {
-  return {args.a.dtype, args.out.dtype, args.b.values.dtype, args.b.packing};
+  const RowKey key{args.a.dtype, args.out.dtype, args.b.values.dtype, args.b.packing};
+  return args.b.table ? key.with_table() : key;
 }
 inline RowKey key_of(const NormGemmArgs& args) { return key_of(args.gemm); }
 inline RowKey key_of(const Gemm24Args& args) { return {args.a.dtype, args.out.dtype}; }
