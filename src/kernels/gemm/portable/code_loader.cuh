@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/gemm/portable/launch.h"
 #include "tessera/core/dtype.h"
 #include "tile/ptx/cp_async.cuh"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
 
-// Bits of a code: I4x2 stands for codes of 4 bits, any other type for codes of 8.
+// Bits of a code: I4x2 and TableIndex stand for codes of 4 bits, any other type for codes of 8.
 template <class Code>
-inline constexpr int kCodeBits = std::is_same_v<Code, I4x2> ? 4 : 8;
+inline constexpr int kCodeBits =
+    std::is_same_v<Code, I4x2> || std::is_same_v<Code, TableIndex> ? 4 : 8;
 
 // Copies a step of k of kRows rows to a stage by cp.async, 16 bytes at a time. A step is kRowBytes
 // of a row; rows lie kRowStride bytes apart in the stage. Rows and bytes that do not exist become

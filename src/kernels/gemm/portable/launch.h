@@ -22,7 +22,10 @@ void launch_gemm_mma_unaligned(const GemmArgs& args, const Context& ctx);
 template <bool kIsAligned>
 void launch_gemm_f32(const GemmArgs& args, const Context& ctx);
 
-// With a weight of codes: Code is I4x2, uint8_t for integers of 8 bits, or E4m3. (weight_codes.cuh)
+// Stands for codes of 4 bits that are indices of the weight's table.
+struct TableIndex;
+// With a weight of codes: Code is I4x2, TableIndex, uint8_t for integers of 8 bits, or E4m3.
+// (weight_codes.cuh)
 template <class T, class Code>
 void launch_weight_codes(const GemmArgs& args, const Context& ctx);
 

@@ -29,6 +29,11 @@ template <class T, class Code>
 constexpr Row<GemmArgs> codes(DType weight, DType out) {
   return row({dtype_of<T>, out, weight}, &launch_weight_codes<T, Code>, &accepts_weight_codes);
 }
+template <class T>
+constexpr Row<GemmArgs> table(DType out) {
+  return row(RowKey(dtype_of<T>, out, DType::i4).with_table(), &launch_weight_codes<T, TableIndex>,
+             &accepts_weight_codes);
+}
 // Codes on both sides; T is the type of bias, residual and 16-bit results.
 template <class A, class B, class T>
 constexpr Row<GemmArgs> tokens(DType out) {
@@ -78,6 +83,10 @@ constexpr Row<GemmArgs> kRows[] = {
     codes<F16, uint8_t>(DType::u8, DType::f32),
     codes<F16, E4m3>(DType::e4m3, DType::f16),
     codes<F16, E4m3>(DType::e4m3, DType::f32),
+    table<Bf16>(DType::bf16),
+    table<Bf16>(DType::f32),
+    table<F16>(DType::f16),
+    table<F16>(DType::f32),
 
     // For few rows of a dp4a comes first. It gives the same bits as the rows after it.
     dp4a<Bf16>(DType::bf16),

@@ -3,17 +3,23 @@
 //
 //   D = epilogue(sum over groups of k: scale[n, g] * (A . (codes - zero)[n]^T over the group))
 //
+// or with table[codes] in the place of codes - zero.
+//
 // Work      A block computes kTile.m x kTile.n of one product, each warp a part of it in registers,
 //           as the kernel of dense operands does (mma.cuh).
 // Pipeline  A ring of steps of 64 elements of k, filled by cp.async: rows of A, and codes as they
 //           lie in memory. A lane takes the codes of its operand from shared memory, two at a time,
 //           and makes 16-bit numbers of them. Scales and zero points of a group are loaded while
 //           the group before is multiplied.
+//           A table of 16 values is made into one of 256 pairs in shared memory, 1 KB, by which a
+//           byte of two codes is an operand register at once.
 // Output    codes - zero is a whole number of at most 9 bits, or an e4m3, so the operands are
-//           exact. The sum over a group is one chain of products in order of k; groups are added
-//           times their scale, in order. So a row's bits depend on its rows of A and B alone.
-// Cost      2 m n k flop, and some 3 instructions a code. Up to 16 rows reading the codes is the
-//           limit. docs/kernels/gemm_portable.md
+//           exact; the values of a table are rounded to A's type, once. The sum over a group is one
+//           chain of products in order of k; groups are added times their scale, in order. So a
+//           row's bits depend on its rows of A and B alone.
+// Cost      2 m n k flop, and some 3 instructions a code; with a table one load from shared memory
+//           for two codes, whose 32 lanes read 32 of 256 words, each bank's words one after the
+//           other. Up to 16 rows reading the codes is the limit. docs/kernels/gemm_portable.md
 // Needs     Rows of A and of codes that start at multiples of 16 bytes; groups of a multiple of 16;
 //           zero points of u8.
 #pragma once
@@ -42,6 +48,7 @@ struct CodesNarrow {
 struct WeightCodesParams {
   PortableGemmParams product;  // b: codes, with b_stride in bytes
   const float* scale;          // [n / rows_per_scale, scales_per_row]
+  const float* table;          // [16], for what codes of 4 bits stand; null: for themselves
   const uint8_t* zero;         // the same; null: `no_zero`
   int group;                   // elements of k under one scale; 64 divides it where a row has one
   int rows_per_scale;
@@ -51,13 +58,32 @@ struct WeightCodesParams {
 };
 static_assert(std::is_trivially_copyable_v<WeightCodesParams>);
 
-// Bytes of a row in a stage; codes have 4 bits (I4x2), or 8: uint8_t, signed or not, or E4m3.
+// Bytes of a row in a stage; codes have 4 bits (I4x2, TableIndex), or 8: uint8_t, signed or not, or
+// E4m3.
 template <class Code>
 inline constexpr int kCodeRowBytes = kCodesStep* kCodeBits<Code> / 8;
 // From row to row in a stage: 16 bytes more, so that the words that the lanes of a warp read, in 8
 // rows, lie in different banks.
 template <class Code>
 inline constexpr int kCodeRowStride = kCodeRowBytes<Code> + 16;
+
+// What a block keeps beside the stages: for a table, both elements that each byte of two codes
+// stands for.
+template <class Code>
+struct DecodedPairs {};
+template <>
+struct DecodedPairs<TableIndex> {
+  static constexpr int kCodes = kTableSize;
+  uint32_t pairs[kCodes * kCodes];
+
+  // By all threads; a barrier must follow.
+  template <class T, int kThreads>
+  __device__ void fill(const float* table, int thread) {
+    for (int byte = thread; byte < kCodes * kCodes; byte += kThreads) {
+      pairs[byte] = tile::pack_pair<T>(__ldg(table + byte % kCodes), __ldg(table + byte / kCodes));
+    }
+  }
+};
 
 // Two neighbouring codes, as they lie in memory, as two elements of an operand. `zero` is 2^23 plus
 // the zero point: a code in the low bits of 2^23 is 2^23 plus the code.
@@ -89,8 +115,9 @@ class CodesProduct {
 
  public:
   // `first_col` is where the tile begins in the product.
-  __device__ CodesProduct(const WeightCodesParams& p, int first_col, int thread)
-      : p_(p), lane_(thread % 32), left_(p.group) {
+  __device__ CodesProduct(const WeightCodesParams& p, const DecodedPairs<Code>& decoded,
+                          int first_col, int thread)
+      : p_(p), decoded_(decoded), lane_(thread % 32), left_(p.group) {
     const int warp = thread / 32;
     row_ = warp / kTile.warps_n * kTile.warp_m();
     col_ = warp % kTile.warps_n * kTile.warp_n();
@@ -122,7 +149,7 @@ class CodesProduct {
         TESSERA_UNROLL
         for (int half = 0; half < 2; ++half) {
           const Pair raw = *reinterpret_cast<const Pair*>(codes + half * 4 * kPairBytes);
-          b[half] = decode_pair<T, Code>(raw, p_.flip, zero_[j]);
+          b[half] = decode(raw, zero_[j]);
         }
         TESSERA_UNROLL
         for (int i = 0; i < kBlocksM; ++i) tile::ptx::mma<T>(part_[i][j], a[i], b);
@@ -141,6 +168,13 @@ class CodesProduct {
   }
 
  private:
+  __device__ uint32_t decode(uint32_t raw, float zero) const {
+    if constexpr (std::is_same_v<Code, TableIndex>) {
+      return decoded_.pairs[raw];
+    } else {
+      return decode_pair<T, Code>(raw, p_.flip, zero);
+    }
+  }
   // The index of the scale of a column of the product. Beyond n, and beyond the last group, one
   // that exists: what it multiplies is not stored, or 0.
   __device__ int64_t scale_index(int col, int group) const {
@@ -185,6 +219,7 @@ class CodesProduct {
   }
 
   const WeightCodesParams& p_;
+  const DecodedPairs<Code>& decoded_;
   int lane_;
   int row_;  // the warp's first row and column in the tile
   int col_;
@@ -201,10 +236,12 @@ class CodesProduct {
 };
 
 template <class Code, MmaTile kTile>
-union WeightCodesShared {
+struct WeightCodesShared : DecodedPairs<Code> {
   static constexpr int kStageBytes = kTile.m * kCodesStepBytes + kTile.n * kCodeRowStride<Code>;
-  alignas(128) unsigned char stages[kTile.num_stages][kStageBytes];
-  StagedTile<kTile.m, kTile.n> out;
+  union {
+    alignas(128) unsigned char stages[kTile.num_stages][kStageBytes];
+    StagedTile<kTile.m, kTile.n> out;
+  };
   static_assert(kStageBytes % 128 == 0, "the swizzle of A needs aligned stages");
 };
 
@@ -227,7 +264,9 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
       {a, g.a_stride, g.epilogue.m - row, g.k}, thread);
   CodeLoader<kCodeRowBytes<Code>, kCodeRowStride<Code>, kTile.n, kThreads> b_loader(
       b, g.b_stride, g.epilogue.n - col, g.k * kCodeBits<Code> / 8, thread);
-  CodesProduct<T, Code, kTile> product(p, col, thread);
+  CodesProduct<T, Code, kTile> product(p, shared, col, thread);
+  if constexpr (std::is_same_v<Code, TableIndex>)
+    shared.template fill<T, kThreads>(p.table, thread);
 
   const uint32_t first_stage = tile::ptx::shared_address(shared.stages);
   const auto fetch = [&](int slot) {
@@ -235,6 +274,7 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
     a_loader.fetch(stage);
     b_loader.fetch(stage + kTile.m * kCodesStepBytes);
   };
+  // The first step's barrier shows the filled pairs to all threads, as it does the stage.
   // A group is committed even if nothing is left to fetch, as in gemm_mma_kernel.
   const int num_steps = (g.k + kCodesStep - 1) / kCodesStep;
   TESSERA_UNROLL
@@ -271,6 +311,7 @@ WeightCodesParams weight_codes_params(const GemmArgs& args, const TileCounts& ti
   p.product = portable_gemm_params(args, tiles);
   p.product.b_stride = b.values.stride(0) * kCodeBits<Code> / 8;
   p.scale = b.scale->as<float>();
+  p.table = b.table ? b.table->as<float>() : nullptr;
   p.zero = b.zero_point ? b.zero_point->as<uint8_t>() : nullptr;
   const auto whole = (b.k() + kCodesStep - 1) / kCodesStep * kCodesStep;
   p.group = static_cast<int>(scales.scales_per_row == 1 ? whole : scales.cols_per_scale);
