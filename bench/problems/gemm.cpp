@@ -63,15 +63,16 @@ float out_scale_of(const Options& o) { return o.is_normal ? 0.03f : o.is_gated ?
 // How far two implementations may differ before the last rounding. Integer data is small enough
 // that every sum is exact in float: with no activation, or ReLU, all agree and round once. Random
 // data: a and the sums have variance 1, so each of k additions has an error below 2^-23 of
-// kDeviations on either side; tf32 rounds both factors by up to 2^-10; no activation is steeper
-// than 1.13.
+// kDeviations on either side; tf32 rounds both factors by up to 2^-10, and a GPU the values of a
+// table to the type of a, by up to 2^-9 or 2^-12; no activation is steeper than 1.13.
 Bound bound_of(RowKey key, const Options& o, const Shape& shape) {
   // The sign of a zero is not compared: it depends on where a sum starts.
   if (!o.is_normal && !o.is_transcendental()) return {.absolute = 0x1p-100};
   const auto k = static_cast<double>(o.k);
   const double largest = o.is_normal ? kDeviations : 256;
   double sum_error = 0;
-  if (o.is_normal) sum_error = (k * 0x1p-22 + (o.allows_tf32 ? 0x1p-9 : 0)) * largest;
+  const double of_table = !key.has_table ? 0 : key.in == DType::bf16 ? 0x1p-9 : 0x1p-12;
+  if (o.is_normal) sum_error = (k * 0x1p-22 + (o.allows_tf32 ? 0x1p-9 : 0) + of_table) * largest;
   if (o.is_normal && has_token_codes(key)) sum_error = codes_error(key, shape, largest);
   double error = sum_error, relative = 0;
   if (o.is_transcendental()) {
@@ -254,6 +255,7 @@ bool gemm_fits(RowKey key, const Shape& shape) {
   if (has_codes(key) && key.packing != Packing::rows && value_of(shape, "in_rows") != 0) {
     return false;
   }
+  if (key.has_table && value_of(shape, "zero_points") != 0) return false;
   if (has_codes(key)) {
     const ZeroPoints has = find_weight_codes(key.weight)->zero_points;
     const bool is_given = value_of(shape, "zero_points") != 0;
@@ -281,6 +283,9 @@ ProblemMaker gemm_maker() {
     }
     for (const DType weight : {DType::i4, DType::i8, DType::u8, DType::e4m3}) {
       for (const DType out : {in, DType::f32}) keys.push_back({in, out, weight});
+    }
+    for (const DType out : {in, DType::f32}) {
+      keys.push_back(RowKey(in, out, DType::i4).with_table());
     }
   }
   for (const DType in : {DType::e4m3, DType::i8}) {

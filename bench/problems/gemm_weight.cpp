@@ -3,6 +3,7 @@
 #include "bench/problems/gemm_weight.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/parallel.h"
@@ -76,6 +77,38 @@ void fill_rows_of_codes(Operand& codes, const Operand* zeros, bool is_normal, in
   });
 }
 
+// The value of a code of integer problems: neighbouring codes are far apart, and no code stands for
+// its own number.
+constexpr int64_t table_integer(int64_t code) { return (5 * code + 11) % kTableSize - 8; }
+
+void fill_table(Operand& table, bool is_normal) {
+  fill_rows(table, [&](int64_t, int64_t code) {
+    if (!is_normal) return static_cast<float>(table_integer(code));
+    return (static_cast<float>(code) - 7.5f) / 4.6f;  // of variance 1
+  });
+}
+
+// Nibbles that are indices: all alike, or of the values 1, -1 and 0.
+void fill_indices(Operand& codes, bool is_normal, Random random) {
+  const int64_t n = codes.shape[0], k = codes.shape[1], spread = std::max<int64_t>(1, k / 700);
+  std::array<int64_t, 3> index_of{};  // of -1, 0 and 1
+  for (int64_t code = 0; code < kTableSize; ++code) {
+    const int64_t value = table_integer(code);
+    if (value >= -1 && value <= 1) index_of[static_cast<size_t>(value + 1)] = code;
+  }
+  parallel_for(n, k, [&](int64_t row) {
+    for (int64_t col = 0; col < k; ++col) {
+      const int64_t at = (row * k + col) % 1000003;
+      const int64_t drawn = random.integer(at, -spread, spread);
+      int64_t code = index_of[static_cast<size_t>((drawn >= -1 && drawn <= 1 ? drawn : 0) + 1)];
+      if (is_normal) code = random.integer(at, 0, kTableSize - 1);
+      const int shift = col % 2 == 0 ? 0 : 4;
+      uint8_t& byte = codes.host.view().as<uint8_t>()[(row * k + col) / 2];
+      byte = static_cast<uint8_t>((byte & (0xf0 >> shift)) | code << shift);
+    }
+  });
+}
+
 void fill_random_codes(Operand& codes, Random random) {
   auto* words = codes.host.view().as<uint64_t>();
   const int64_t count = codes.host.size_bytes() / 8;
@@ -107,9 +140,14 @@ void add_weight(Builder& b, RowKey key, int64_t n, int64_t k) {
       return static_cast<float>(zero_values.integer(r * groups + c, least, least + 3));
     });
   }
+  if (key.has_table) {
+    fill_table(b.dense("b_table", Role::input, DType::f32, {1, kTableSize}), b.is_normal());
+  }
   if (codes.host.size_bytes() == 0) return;
   const bool is_packed = key.packing != Packing::rows;
-  const float per_deviation = is_packed ? 5.0f : codes_per_deviation(key.weight);
+  const float per_deviation = is_packed       ? 5.0f
+                              : key.has_table ? 1.0f
+                                              : codes_per_deviation(key.weight);
   const float deviation =
       1.0f / (per_deviation * std::sqrt(static_cast<float>(std::max<int64_t>(1, k))));
   fill_rows(scales, [&](int64_t r, int64_t c) {
@@ -117,7 +155,9 @@ void add_weight(Builder& b, RowKey key, int64_t n, int64_t k) {
     if (!b.is_normal()) return scale_values.sign(at) > 0 ? 1.0f : 0.5f;
     return deviation * (0.75f + 0.5f * static_cast<float>(scale_values.bits(at) >> 40) * 0x1p-24f);
   });
-  if (!is_packed) {
+  if (key.has_table) {
+    fill_indices(codes, b.is_normal(), code_values);
+  } else if (!is_packed) {
     fill_rows_of_codes(codes, zeros, b.is_normal(), groups, code_values);
   } else if (b.is_normal()) {
     fill_random_codes(codes, code_values);
@@ -130,6 +170,10 @@ Weight weight_of(RowKey key, const Shape& shape, std::span<const TensorView> vie
   Weight weight{.values = views[next], .scale = views[next + 1], .packing = key.packing};
   next += 2;
   if (value_of(shape, "zero_points") != 0) weight.zero_point = views[next++];
+  if (key.has_table) {
+    const TensorView& table = views[next++];
+    weight.table = TensorView::contiguous(table.data, table.dtype, {kTableSize}, table.device);
+  }
   weight.rows_per_scale = value_of(shape, "rows_per_scale", 1);
   if (weight.rows_per_scale > 1) weight.group = value_of(shape, "group");
   return weight;

@@ -14,11 +14,12 @@ namespace tessera::bench {
 constexpr bool has_codes(RowKey key) { return key.weight != key.in; }
 
 // Adds b [n, k], its scales and, with the option "zero_points", its zero points, in the packing of
-// the key. The option "group" is the number of elements of k that share a scale; 0: a row does. In
-// Packing::rows, "rows_per_scale" rows do.
+// the key; and the table of a key that has one. The option "group" is the number of elements of k
+// that share a scale; 0: a row does. In Packing::rows, "rows_per_scale" rows do.
 //
-// Integers: b is 1, -1 and 0, with more zeros the longer k is, and a scale of 1 or 1/2. Normal: all
-// codes alike, with scales that give sums over k a variance near 1.
+// Integers: b is 1, -1 and 0, with more zeros the longer k is, and a scale of 1 or 1/2; a table has
+// the integers from -8 to 7 out of order. Normal: all codes alike, with scales that give sums over
+// k a variance near 1; a table has values that no 16-bit type holds.
 void add_weight(Builder& b, RowKey key, int64_t n, int64_t k);
 
 // The weight, made of the views from index `next` on; `next` then points behind them.
