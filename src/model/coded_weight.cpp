@@ -67,6 +67,7 @@ Weight dry_weight(const CodeForm& form, int64_t n, int64_t k, TensorPool& pool) 
   };
   weight.scale = make(DType::f32);
   if (form.has_zero_points) weight.zero_point = make(DType::u8);
+  if (form.has_table) weight.table = pool.make(DType::f32, {kTableSize});
   return weight;
 }
 
@@ -211,6 +212,7 @@ HostWeight::HostWeight(const CodeForm& with, int64_t n, int64_t k)
   scale = make(DType::f32);
   if (form.has_zero_points) zero_point = make(DType::u8);
   if (form.has_order) order = Tensor(DType::i32, {k});
+  if (form.has_table) table = Tensor(DType::f32, {kTableSize});
 }
 
 Weight HostWeight::view() const {
@@ -221,6 +223,7 @@ Weight HostWeight::view() const {
                 .is_static = true};
   if (form.has_zero_points) weight.zero_point = zero_point.view();
   if (form.has_order) weight.order = order.view();
+  if (form.has_table) weight.table = table.view();
   return weight;
 }
 

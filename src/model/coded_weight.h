@@ -62,6 +62,7 @@ struct HostWeight {
   Tensor scale;       // [n] or [n, groups]; folded [n / rows_per_scale, groups]
   Tensor zero_point;  // u8, like scale; none: empty
   Tensor order;       // i32 [k]; none: empty
+  Tensor table;       // f32 [16]; none: empty
 };
 
 // Values, rounded to the nearest codes. Rows begin at a multiple of form.rows_per_scale.

@@ -135,6 +135,9 @@ class StoredSource final : public WeightSource {
   std::vector<int32_t> read_order(const TensorSpec& spec) const override {
     return layers_.at(spec.name).order();
   }
+  std::vector<float> read_table(const TensorSpec& spec) const override {
+    return layers_.at(spec.name).table();
+  }
   float read_input_scale(const TensorSpec& spec) const override {
     return layers_.at(spec.name).input_scale();
   }
@@ -244,6 +247,10 @@ void WeightSource::read_codes(const TensorSpec& spec, int64_t, int64_t, const Co
 
 std::vector<int32_t> WeightSource::read_order(const TensorSpec& spec) const {
   fail(concat("checkpoint: tensor '", spec.name, "' has no order of columns"));
+}
+
+std::vector<float> WeightSource::read_table(const TensorSpec& spec) const {
+  fail(concat("checkpoint: tensor '", spec.name, "' has no table of values"));
 }
 
 float WeightSource::read_input_scale(const TensorSpec& spec) const {

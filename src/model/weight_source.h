@@ -43,6 +43,8 @@ class WeightSource {
                           const Weight& to) const;
   // The order of the columns of a tensor whose form has one.
   virtual std::vector<int32_t> read_order(const TensorSpec& spec) const;
+  // What its codes stand for; for tensors whose form has a table.
+  virtual std::vector<float> read_table(const TensorSpec& spec) const;
   // The static scale of the inputs of a tensor's layer, where its format has one.
   virtual float read_input_scale(const TensorSpec& spec) const;
 };

@@ -145,7 +145,8 @@ void Weights::note_kept(const std::string& as, const LinearWeight& weight) {
   auto found = std::ranges::find(kept_, as, &KeptWeights::as);
   if (found == kept_.end()) found = kept_.insert(found, {.as = as});
   ++found->count;
-  for (const TensorView& part : {weight.values, weight.scale, weight.zero_point, weight.order}) {
+  for (const TensorView& part :
+       {weight.values, weight.scale, weight.zero_point, weight.order, weight.table}) {
     if (part.rank > 0) found->num_bytes += storage_bytes(part.dtype, part.num_elements());
   }
 }
@@ -168,6 +169,7 @@ LinearWeight Weights::linear(const std::string& name, const std::vector<Slice>& 
   } else {
     HostWeight host(*form, num_rows, num_cols);
     if (form->has_order) fill_order(slices, host);
+    if (form->has_table) fill_table(slices, host);
     Placement place{.interleave = interleave, .num_slices = std::ssize(slices)};
     for (const Slice& slice : slices) {
       fill_codes(slice, place, host);
@@ -217,6 +219,17 @@ void Weights::fill_order(const std::vector<Slice>& slices, HostWeight& to) const
   std::ranges::copy(first, to.order.view().as<int32_t>());
 }
 
+// So do they take one table, which every layer of a format has alike.
+void Weights::fill_table(const std::vector<Slice>& slices, HostWeight& to) const {
+  const std::vector<float> first = source_->read_table(slices.front().spec);
+  for (const Slice& slice : slices) {
+    if (source_->read_table(slice.spec) == first) continue;
+    fail(concat("checkpoint: the tables of '", slices.front().spec.name, "' and '", slice.spec.name,
+                "' differ, and both are part of one product; load the model with weights 'plain'"));
+  }
+  std::ranges::copy(first, to.table.view().as<float>());
+}
+
 // Codes are made from the values as stored, not from values rounded to the model's dtype first.
 void Weights::fill_codes(const Slice& slice, const Placement& place, HostWeight& to) {
   const CodeForm& form = to.form;
@@ -259,7 +272,9 @@ LinearWeight Weights::make_dry(const CodeForm& form, int64_t num_rows, int64_t n
   if (form.has_zero_points) made.zero_point = make(DType::u8);
   // Counted, but left out: checks of a product read an order, and here is none to read.
   if (form.has_order) (void)pool_.make(DType::i32, {num_cols});
+  if (form.has_table) made.table = pool_.make(DType::f32, {kTableSize});
   made.packing = packing_for(made.as_weight(), options_.dtype);
+  if (options_.device.is_cpu()) made.table = {};  // left out as well, once it is counted
   return made;
 }
 
@@ -270,6 +285,7 @@ LinearWeight Weights::put(HostWeight made) {
     Weight there = made.view();
     for (TensorView* view : {&there.values, &*there.scale}) view->device = options_.device;
     if (there.zero_point) there.zero_point->device = options_.device;
+    if (there.table) there.table->device = options_.device;
     const Packing packing = packing_for(there, options_.dtype);
     if (packing != Packing::rows) return pack(made.view(), packing);
   }
@@ -279,6 +295,7 @@ LinearWeight Weights::put(HostWeight made) {
   weight.scale = keep(std::move(made.scale));
   if (form.has_zero_points) weight.zero_point = keep(std::move(made.zero_point));
   if (form.has_order) weight.order = keep(std::move(made.order));
+  if (form.has_table) weight.table = keep(std::move(made.table));
   return weight;
 }
 
@@ -322,6 +339,7 @@ Weight LinearWeight::as_weight() const {
   if (scale.rank > 0) weight.scale = scale;
   if (zero_point.rank > 0) weight.zero_point = zero_point;
   if (order.rank > 0) weight.order = order;
+  if (table.rank > 0) weight.table = table;
   return weight;
 }
 

@@ -51,6 +51,7 @@ struct LinearWeight {
   TensorView scale = {};       // f32, as Weight has it
   TensorView zero_point = {};  // u8
   TensorView order = {};       // i32 [in]
+  TensorView table = {};       // f32 [16]
   int64_t rows_per_scale = 1;
   int64_t group = 0;
   Packing packing = Packing::rows;
@@ -117,6 +118,7 @@ class Weights {
   InputForm make_inputs(const CodeForm& form, const std::vector<Slice>& slices, int64_t num_rows);
   void fill_codes(const Slice& slice, const Placement& place, HostWeight& to);
   void fill_order(const std::vector<Slice>& slices, HostWeight& to) const;
+  void fill_table(const std::vector<Slice>& slices, HostWeight& to) const;
   void fill(const TensorView& matrix, const std::vector<Slice>& slices, int64_t interleave);
   void report(int64_t num_bytes);
   int64_t stored_bytes(const Slice& slice) const;

@@ -1,4 +1,4 @@
-// Layers of GGUF files and of bitsandbytes, and the values of layers in any format.
+// Layers of GGUF files, of bitsandbytes and of MXFP4, and the values of layers in any format.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 #include "model/formats/nf4.h"
 #include "model/formats/stored_layer.h"
 #include "model/formats/tensor_strip.h"
+#include "model/formats/unpack.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
 
@@ -73,6 +74,11 @@ void StoredLayer::find_nf4(const Checkpoint& checkpoint) {
   if (n_ * k_ % 2 != 0) refuse("weight", concat("[", n_, ", ", k_, "] has an odd number of codes"));
   codes_ = &add("weight", {DType::u8}, {{n_ * k_ / 2, 1}});
   nf4->table = read_floats(add("weight.quant_map", {DType::f32}, {{16}}), {.num_cols = 16});
+  for (size_t i = 0; i < nf4->table.size(); ++i) {
+    if (std::isfinite(nf4->table[i])) continue;
+    refuse("weight.quant_map",
+           concat("holds ", nf4->table[i], " at [", i, "]; every value must be finite"));
+  }
   const int64_t num_blocks = divide_up(n_ * k_, nf4->block);
   if (checkpoint.find(layer_ + ".weight.nested_absmax") == nullptr) {
     nf4->absmax = &add("weight.absmax", {DType::f32}, {{num_blocks}});
@@ -92,28 +98,69 @@ void StoredLayer::read_nf4(int64_t row, int64_t count, std::span<float> values) 
   // Whole bytes: an element more on either side where rows are odd.
   const int64_t first = row * k_ / 2 * 2, last = divide_up((row + count) * k_, 2) * 2;
   const int64_t first_block = first / nf4_->block;
-  const int64_t num_blocks = divide_up(last, nf4_->block) - first_block;
-  std::vector<float> absmax(static_cast<size_t>(num_blocks));
-  const Strip blocks{.col = first_block, .num_cols = num_blocks};
-  if (nf4_->nested_absmax == nullptr) {
-    absmax = read_floats(*nf4_->absmax, blocks);
-  } else {
-    // From the start of a nested block on.
-    const int64_t by = nf4_->nested_block, start = first_block / by * by;
-    const int64_t wanted = first_block + num_blocks - start;
-    const std::vector<uint8_t> codes =
-        read_strip<uint8_t>(*nf4_->absmax, {.col = start, .num_cols = wanted});
-    const std::vector<float> scale =
-        read_floats(*nf4_->nested_absmax, {.col = start / by, .num_cols = divide_up(wanted, by)});
-    std::vector<float> all(codes.size());
-    decode_nested(codes, nf4_->nested_table, scale, by, nf4_->offset, all);
-    absmax.assign(all.begin() + (first_block - start), all.end());
-  }
+  const std::vector<float> absmax =
+      read_absmax(first_block, divide_up(last, nf4_->block) - first_block);
   const std::vector<uint8_t> bytes =
       read_strip<uint8_t>(*codes_, {.row = first / 2, .num_rows = (last - first) / 2});
   std::vector<float> whole(static_cast<size_t>(last - first));
   decode_nf4(bytes, nf4_->table, absmax, nf4_->block, first, whole);
   std::copy_n(whole.begin() + (row * k_ - first), values.size(), values.begin());
+}
+
+std::vector<float> StoredLayer::read_absmax(int64_t first_block, int64_t num_blocks) const {
+  if (nf4_->nested_absmax == nullptr) {
+    return read_floats(*nf4_->absmax, {.col = first_block, .num_cols = num_blocks});
+  }
+  // From the start of a nested block on.
+  const int64_t by = nf4_->nested_block, start = first_block / by * by;
+  const int64_t wanted = first_block + num_blocks - start;
+  const std::vector<uint8_t> codes =
+      read_strip<uint8_t>(*nf4_->absmax, {.col = start, .num_cols = wanted});
+  const std::vector<float> scale =
+      read_floats(*nf4_->nested_absmax, {.col = start / by, .num_cols = divide_up(wanted, by)});
+  std::vector<float> all(codes.size());
+  decode_nested(codes, nf4_->nested_table, scale, by, nf4_->offset, all);
+  return {all.begin() + (first_block - start), all.end()};
+}
+
+// Rows are whole groups (form_of), and a block is some of them in a row.
+void StoredLayer::decode_nf4_codes(int64_t row, DecodedRows& rows) const {
+  const int64_t block = nf4_->block, group = rows.group, count = rows.num_rows;
+  if (block % group != 0) {
+    refuse(kNf4State, concat("says blocksize ", block, "; codes are kept in groups of ", group,
+                             ", which must divide it: load the model with weights 'plain'"));
+  }
+  const Strip strip{.row = row * k_ / 2, .num_rows = count * k_ / 2};
+  unpack_nibbles(read_strip<uint8_t>(*codes_, strip), FirstNibble::high, rows.codes.data());
+  const int64_t first = row * k_ / block;
+  const std::vector<float> absmax =
+      read_absmax(first, divide_up((row + count) * k_, block) - first);
+  for (int64_t i = row * k_; i < (row + count) * k_; i += group) {
+    rows.scale.push_back(absmax[static_cast<size_t>(i / block - first)]);
+  }
+  rows.table = nf4_->table;
+}
+
+void StoredLayer::decode_mxfp4(int64_t row, DecodedRows& rows) const {
+  const int64_t count = rows.num_rows, groups = rows.num_groups;
+  const Strip strip{.row = row, .num_rows = count, .num_cols = k_ / 2};
+  unpack_nibbles(read_strip<uint8_t>(*codes_, strip), FirstNibble::low, rows.codes.data());
+  for (const uint8_t code :
+       read_strip<uint8_t>(*scale_, {.row = row, .num_rows = count, .num_cols = groups})) {
+    const auto at = static_cast<int64_t>(rows.scale.size());
+    if (code == kE8m0Nan) {
+      refuse("weight_scale", concat("holds ", int{code}, " at [", row + at / groups, ", ",
+                                    at % groups, "], which is no number in e8m0; the file is ",
+                                    "damaged, or its scales are of another type"));
+    }
+    rows.scale.push_back(e8m0_value(code));
+  }
+  rows.table = table();
+}
+
+std::vector<float> StoredLayer::table() const {
+  if (nf4_ != nullptr) return nf4_->table;
+  return {kMxfp4Values.begin(), kMxfp4Values.end()};
 }
 
 void StoredLayer::read_blocks(int64_t row, int64_t count, std::vector<std::byte>& blocks) const {

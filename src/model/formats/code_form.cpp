@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::model {
 namespace {
@@ -19,6 +20,7 @@ bool is_signed_integer(DType dtype) { return dtype == DType::i4 || dtype == DTyp
 
 std::string to_string(const CodeForm& form) {
   std::string text(name(form.codes));
+  if (form.has_table) text += " of a table";
   if (form.rows_per_scale > 1) {
     text += concat(", blocks of ", form.rows_per_scale, " x ", form.group);
   } else if (form.group > 0) {
@@ -35,7 +37,7 @@ int64_t form_bytes(const CodeForm& form, int64_t n, int64_t k) {
   const int64_t groups = form.group > 0 ? divide_up(k, form.group) : 1;
   const int64_t scales = divide_up(n, form.rows_per_scale) * groups;
   return storage_bytes(form.codes, n * k) + scales * (form.has_zero_points ? 5 : 4) +
-         (form.has_order ? 4 * k : 0);
+         (form.has_order ? 4 * k : 0) + (form.has_table ? 4 * kTableSize : 0);
 }
 
 bool fits(const CodeForm& form, int64_t k) {
@@ -67,7 +69,9 @@ std::optional<CodeForm> common_form(std::span<const CodeForm> forms, int64_t k) 
   CodeForm common = forms.front();
   for (const CodeForm& form : forms.subspan(1)) {
     if (form == common) continue;
-    if (form.has_order != common.has_order) return std::nullopt;
+    if (form.has_order != common.has_order || form.has_table != common.has_table) {
+      return std::nullopt;
+    }
     if (form.codes != common.codes) {
       const bool are_signed = is_signed_integer(form.codes) && is_signed_integer(common.codes) &&
                               !form.has_zero_points && !common.has_zero_points;

@@ -22,6 +22,7 @@ struct CodeForm {
   int64_t rows_per_scale = 1;  // with a group
   bool has_zero_points = false;
   bool has_order = false;  // columns are sorted by group
+  bool has_table = false;  // codes, of i4, are indices of 16 values
 
   bool operator==(const CodeForm&) const = default;
 };
@@ -29,7 +30,7 @@ struct CodeForm {
 // "i4, groups of 128, zero points"
 std::string to_string(const CodeForm& form);
 
-// Bytes of codes, scales, zero points and order.
+// Bytes of codes, scales, zero points, order and table.
 int64_t form_bytes(const CodeForm& form, int64_t n, int64_t k);
 
 // Whether a weight with k columns can have this form: groups of one row must be whole, and those of

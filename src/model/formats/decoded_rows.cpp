@@ -15,6 +15,7 @@ namespace {
 
 float number_of(const DecodedRows& rows, int16_t code) {
   if (rows.is_fp8) return to_float(E4m3{static_cast<uint8_t>(code)});
+  if (!rows.table.empty()) return rows.table[static_cast<size_t>(code)];
   return static_cast<float>(code);
 }
 
@@ -22,9 +23,11 @@ struct Range {
   int low, high;
 };
 
-// The codes that a type holds; i4 with zero points is unsigned.
+// The codes that a type holds; i4 with zero points or a table is unsigned.
 Range range_of(const CodeForm& form) {
-  if (form.codes == DType::i4) return form.has_zero_points ? Range{0, 15} : Range{-8, 7};
+  if (form.codes == DType::i4) {
+    return form.has_zero_points || form.has_table ? Range{0, 15} : Range{-8, 7};
+  }
   if (form.codes == DType::i8) return {-128, 127};
   return {0, 255};
 }

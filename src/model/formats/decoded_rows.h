@@ -14,7 +14,7 @@
 namespace tessera::model {
 
 // Element (r, c) is (codes[r, c] - zero[r, g]) * scale[r, g], where g is the group of column c. FP8
-// codes are the bits of the number, and have no zero.
+// codes are the bits of the number, and have no zero; with a table it is table[code] * scale.
 struct DecodedRows {
   int64_t num_rows = 0;
   int64_t num_cols = 0;
@@ -25,6 +25,7 @@ struct DecodedRows {
   std::vector<float> scale = {};       // [rows, groups]
   std::vector<int16_t> zero = {};      // [rows, groups]; empty: 0
   std::vector<int32_t> group_of = {};  // [cols]; empty: column / group
+  std::vector<float> table = {};       // [16]; empty: none
 
   int64_t group_at(int64_t col) const {
     if (!group_of.empty()) return group_of[static_cast<size_t>(col)];
@@ -41,8 +42,8 @@ std::vector<int32_t> sorted_columns(std::span<const int32_t> group_of, int64_t g
                                     std::string_view tensor);
 
 // The same elements in a form, written to tensors on the CPU that have it; exact. to.order, where
-// the form has one, is read. `to` has scales by row: rows_per_scale is 1. Refuses, naming `tensor`,
-// a code that the form's type does not hold.
+// the form has one, is read; to.table is left as it is. `to` has scales by row: rows_per_scale
+// is 1. Refuses, naming `tensor`, a code that the form's type does not hold.
 void encode(const DecodedRows& rows, int64_t row, int64_t col, const CodeForm& form,
             const Weight& to, std::string_view tensor);
 

@@ -15,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxGroup = 1 << 20;
+constexpr int64_t kMxfp4Group = 32;
 
 // The first of several spellings that is there.
 std::string_view spelling(const Fields& fields, std::initializer_list<std::string_view> keys) {
@@ -150,8 +151,9 @@ class CompressedGroup {
     }
     StoredFormat stored;
     stored.bits = read_bits(*weights, "num_bits");
-    if (is_float && stored.bits != 8) {
-      weights->refuse("num_bits", *weights->find("num_bits"), "8 for floats");
+    if (is_float && stored.bits != (is_mxfp4() ? 4 : 8)) {
+      weights->refuse("num_bits", *weights->find("num_bits"),
+                      "8 for floats, or 4 in the format mxfp4-pack-quantized");
     }
     stored.has_zero_points = !weights->flag("symmetric", true);
     if (is_float && stored.has_zero_points) {
@@ -164,8 +166,18 @@ class CompressedGroup {
   }
 
  private:
+  std::string format() const {
+    return group_.text_or_none("format").value_or(std::string(format_));
+  }
+  bool is_mxfp4() const { return format() == "mxfp4-pack-quantized"; }
+
   void read_layout(bool is_float, StoredFormat& stored) const {
-    const std::string format = group_.text_or_none("format").value_or(std::string(format_));
+    const std::string format = this->format();
+    if (is_mxfp4() && is_float) {
+      stored.storage = Storage::mxfp4;
+      stored.bits = 0;
+      return;
+    }
     if (format == "pack-quantized" && !is_float) {
       stored.storage = Storage::packed;
       return;
@@ -175,8 +187,8 @@ class CompressedGroup {
     if (!is_bytes || stored.bits != 8) {
       fail(concat(group_.prefix(), "format is '", shown(format), "' for ", stored.bits, "-bit ",
                   is_float ? "floats" : "integers",
-                  "; it must be pack-quantized, int-quantized (8 bits) or float-quantized (8 "
-                  "bits)"));
+                  "; it must be pack-quantized, int-quantized (8 bits), float-quantized (8 "
+                  "bits) or mxfp4-pack-quantized (floats of 4 bits)"));
     }
     stored.storage = Storage::bytes;
     stored.codes = is_float ? DType::e4m3 : DType::i8;
@@ -186,6 +198,16 @@ class CompressedGroup {
 
   static void read_strategy(const Fields& weights, StoredFormat& stored) {
     const std::string strategy = weights.text_or_none("strategy").value_or("tensor");
+    if (stored.storage == Storage::mxfp4) {
+      if (strategy != "group") {
+        weights.refuse("strategy", *weights.find("strategy"), "group, as MXFP4 has it");
+      }
+      stored.group = read_group(weights, "group_size");
+      if (stored.group != kMxfp4Group) {
+        weights.refuse("group_size", *weights.find("group_size"), "32, as MXFP4 has it");
+      }
+      return;
+    }
     if (strategy == "channel") return;
     if (strategy == "group") {
       stored.group = read_group(weights, "group_size");

@@ -25,6 +25,7 @@ std::string_view storage_name(Storage storage) {
     case Storage::packed: return "pack-quantized";
     case Storage::bytes: return "codes";
     case Storage::nf4: return "nf4";
+    case Storage::mxfp4: return "mxfp4";
     case Storage::gguf: return "gguf";
   }
   return "";
@@ -37,8 +38,14 @@ std::optional<CodeForm> form_of(const StoredFormat& format, int64_t k) {
                 .has_zero_points = format.has_zero_points,
                 .has_order = format.has_order};
   switch (format.storage) {
-    case Storage::values:
-    case Storage::nf4: return std::nullopt;
+    case Storage::values: return std::nullopt;
+    // Blocks of NF4 are counted over the whole tensor: where rows are not whole blocks, one block
+    // reaches into the next row, and no scales by row hold it.
+    case Storage::nf4:
+    case Storage::mxfp4:
+      form.codes = DType::i4;
+      form.has_table = true;
+      break;
     case Storage::gptq:
     case Storage::gptq_v2:
     case Storage::awq:

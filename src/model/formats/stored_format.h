@@ -26,6 +26,7 @@ enum class Storage : uint8_t {
   packed,   // words along k in rows: compressed-tensors
   bytes,    // a byte each, in rows: compressed-tensors and fp8
   nf4,      // bitsandbytes: nibbles that choose from a table
+  mxfp4,    // bytes of two e2m1 along k in rows, scales of e8m0: compressed-tensors
   gguf,     // blocks along k
 };
 

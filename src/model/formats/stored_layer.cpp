@@ -1,5 +1,5 @@
 // Layers of GPTQ, AWQ, compressed-tensors and fp8 checkpoints: which tensors they consist of, and
-// their rows. Those of GGUF and bitsandbytes are read in block_layers.cpp.
+// their rows. Those of GGUF, bitsandbytes and MXFP4 are read in block_layers.cpp.
 // SPDX-License-Identifier: MIT
 #include "model/formats/stored_layer.h"
 
@@ -112,6 +112,14 @@ void StoredLayer::find_tensors(const Checkpoint& checkpoint) {
         zeros_ = &add("weight_zero_point", {DType::i32}, {{divide_up(n_, per_word), groups}});
       }
       if (format_.has_order) groups_of_ = &add("weight_g_idx", {DType::i32}, {{k_}});
+      break;
+    case Storage::mxfp4:
+      if (k_ % 2 != 0) {
+        refuse("weight_packed", concat("holds two codes in a byte, and the layer has ", k_,
+                                       " inputs, which are not whole bytes"));
+      }
+      codes_ = &add("weight_packed", {DType::u8}, {{n_, k_ / 2}});
+      scale_ = &add("weight_scale", {DType::u8}, {{n_, groups}});
       break;
     default: {
       codes_ = &add("weight", {format_.codes}, {{n_, k_}});
@@ -261,6 +269,8 @@ DecodedRows StoredLayer::decode(int64_t row, int64_t count) const {
       decode_codes(block_type(format_.block_type), blocks, rows);
       break;
     }
+    case Storage::nf4: decode_nf4_codes(first, rows); break;
+    case Storage::mxfp4: decode_mxfp4(first, rows); break;
     case Storage::packed: decode_packed(first, rows); break;
     case Storage::bytes: decode_bytes(first, rows); break;
     default: decode_words(first, rows); break;

@@ -30,6 +30,8 @@ class StoredLayer {
   // Elements as f32, for every format: to.size(0) rows from `row` on, to.size(1) columns from `col`
   // on.
   void read_values(int64_t row, int64_t col, const TensorView& to) const;
+  // What codes stand for; for formats with a table.
+  std::vector<float> table() const;
   // The columns in the order of their groups; for formats with an order.
   std::vector<int32_t> order() const;
   // The static scale of the layer's inputs; for formats with one. Refuses one that is not positive.
@@ -50,6 +52,9 @@ class StoredLayer {
   // GGUF: whole rows of blocks, in the order of the model.
   void read_blocks(int64_t row, int64_t count, std::vector<std::byte>& blocks) const;
   void read_nf4(int64_t row, int64_t count, std::span<float> values) const;
+  std::vector<float> read_absmax(int64_t first_block, int64_t num_blocks) const;
+  void decode_nf4_codes(int64_t row, DecodedRows& rows) const;
+  void decode_mxfp4(int64_t row, DecodedRows& rows) const;
 
   const Checkpoint* checkpoint_;
   std::string layer_;

@@ -1,8 +1,9 @@
-// Words to codes.
+// Words and bytes to codes.
 // SPDX-License-Identifier: MIT
 #include "model/formats/unpack.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera::model {
 namespace {
@@ -63,5 +64,15 @@ void unpack_awq(std::span<const uint32_t> words, int64_t num_rows, int64_t num_c
     }
   }
 }
+
+void unpack_nibbles(std::span<const uint8_t> bytes, FirstNibble first, int16_t* codes) {
+  const int shift = first == FirstNibble::low ? 0 : 4;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    codes[2 * i] = static_cast<int16_t>(bytes[i] >> shift & 15);
+    codes[2 * i + 1] = static_cast<int16_t>(bytes[i] >> (4 - shift) & 15);
+  }
+}
+
+float e8m0_value(uint8_t code) { return std::ldexp(1.0f, code - 127); }
 
 }  // namespace tessera::model

@@ -1,5 +1,5 @@
-// Codes out of the 32-bit words of GPTQ, AWQ and compressed-tensors files. Every function writes
-// codes without sign, and reads words whose least significant bits come first.
+// Codes out of the 32-bit words of GPTQ, AWQ and compressed-tensors files, and out of bytes. Every
+// function writes codes without sign, and reads words whose least significant bits come first.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -22,5 +22,13 @@ void unpack_columns(std::span<const uint32_t> words, int bits, int64_t num_rows,
 // transposed [cols, rows].
 void unpack_awq(std::span<const uint32_t> words, int64_t num_rows, int64_t num_cols,
                 int16_t* codes);
+
+// Two codes of 4 bits in a byte, the first of them in its low nibble or in its high one.
+enum class FirstNibble : uint8_t { low, high };
+void unpack_nibbles(std::span<const uint8_t> bytes, FirstNibble first, int16_t* codes);
+
+// A scale of the microscaling formats, 2^(code - 127). 255 stands for no number and is not taken.
+inline constexpr uint8_t kE8m0Nan = 255;
+float e8m0_value(uint8_t code);
 
 }  // namespace tessera::model

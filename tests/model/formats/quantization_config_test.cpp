@@ -91,6 +91,10 @@ TEST(QuantizationConfig, ReadsTheSchemesOfCompressedTensors) {
       {R"("num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true)",
        "int-quantized",
        {.codes = DType::i8}},
+      {R"("num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": true,
+          "scale_dtype": "torch.uint8")",
+       "mxfp4-pack-quantized",
+       {.codes = DType::i4, .group = 32, .has_table = true}},
       {R"("num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true)",
        "float-quantized",
        {.codes = DType::e4m3}},
@@ -158,6 +162,29 @@ TEST(QuantizationConfig, ReadsFp8WithAndWithoutBlocks) {
   EXPECT_EQ(whole->of(kQuery).storage, Storage::values);
 }
 
+TEST(QuantizationConfig, ReadsNf4) {
+  const auto formats = parse(R"({"quant_method": "bitsandbytes", "load_in_4bit": true,
+      "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["q_proj"]})");
+  const StoredFormat& format = formats->of(kDown);
+  EXPECT_EQ(model::to_string(format), "nf4, groups of 64");
+  const CodeForm form{.codes = DType::i4, .group = 64, .has_table = true};
+  EXPECT_EQ(form_of(format, 256), form);
+  EXPECT_EQ(model::to_string(form), "i4 of a table, groups of 64");
+  EXPECT_EQ(form_of(format, 224), std::nullopt) << "blocks reach from one row into the next";
+  EXPECT_EQ(formats->of(kQuery).storage, Storage::values);
+}
+
+// A joined weight has one table, and codes that are numbers have none.
+TEST(CodeForm, HoldsOnlyPartsWithATableBesideEachOther) {
+  const CodeForm table{.codes = DType::i4, .group = 64, .has_table = true};
+  CodeForm half = table, number = table;
+  half.group = 32;
+  number.has_table = false;
+  EXPECT_EQ(common_form(std::vector{table, half}, 128), half);
+  EXPECT_EQ(common_form(std::vector{table, number}, 128), std::nullopt);
+  EXPECT_EQ(form_bytes(table, 8, 128) - form_bytes(number, 8, 128), 64);
+}
+
 TEST(QuantizationConfig, RefusesByNameAndValue) {
   struct Case {
     const char* text;
@@ -183,6 +210,21 @@ TEST(QuantizationConfig, RefusesByNameAndValue) {
       {R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "config_groups":
            {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float"}}}})",
        {"g.weights.num_bits is 4"}},
+      {R"({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups":
+           {"g": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}}})",
+       {"g.weights.num_bits is 8", "4 in the format mxfp4-pack-quantized"}},
+      {R"({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups":
+           {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int",
+                  "strategy": "group", "group_size": 32}}}})",
+       {"format is 'mxfp4-pack-quantized' for 4-bit integers"}},
+      {R"({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups":
+           {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float",
+                  "strategy": "group", "group_size": 16}}}})",
+       {"g.weights.group_size is 16", "32"}},
+      {R"({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups":
+           {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float",
+                  "strategy": "channel"}}}})",
+       {"g.weights.strategy is \"channel\"", "group"}},
       {R"({"quant_method": "compressed-tensors", "format": "marlin-24", "config_groups":
            {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int"}}}})",
        {"format is 'marlin-24'"}},

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/element.h"
 #include "model/formats/stored_format.h"
 #include "model/model.h"
 #include "tests/core/message_of.h"
+#include "tests/model/formats/loaded_element.h"
 #include "tests/model/formats/twins.h"
 #include "tests/model/runner.h"
 
@@ -22,34 +22,6 @@ using model::Checkpoint;
 using model::LoadOptions;
 using model::ModelConfig;
 using model::WeightFormat;
-
-// Element (row, col) of a loaded weight; columns are those of the inputs.
-float element(const model::LinearWeight& weight, int64_t row, int64_t col) {
-  int64_t at = col;
-  if (weight.order.rank > 0) {
-    const auto* order = weight.order.as<int32_t>();
-    at = std::find(order, order + weight.order.size(0), col) - order;
-  }
-  const int64_t index = row * weight.values.size(1) + at;
-  const bool has_zero = weight.zero_point.rank > 0;
-  float code = 0;
-  switch (weight.values.dtype) {
-    case DType::f32: return weight.values.as<float>()[index];
-    case DType::i4: {
-      const int8_t nibble = read_element<I4x2>(weight.values.data, index);
-      code = static_cast<float>(has_zero ? nibble & 15 : nibble);
-      break;
-    }
-    case DType::i8: code = static_cast<float>(weight.values.as<int8_t>()[index]); break;
-    case DType::u8: code = static_cast<float>(weight.values.as<uint8_t>()[index]); break;
-    default: code = to_float(weight.values.as<E4m3>()[index]); break;
-  }
-  const int64_t groups = weight.scale.rank == 1 ? 1 : weight.scale.size(1);
-  const int64_t g = weight.group > 0 ? at / weight.group : 0;
-  const int64_t scale = row / weight.rows_per_scale * groups + g;
-  const float zero = has_zero ? static_cast<float>(weight.zero_point.as<uint8_t>()[scale]) : 0.0f;
-  return (code - zero) * weight.scale.as<float>()[scale];
-}
 
 // The layers that a weight of the model is made of, and where their rows are in it.
 void expect_exact(const model::Model& loaded, const Twins& twins) {
@@ -151,9 +123,13 @@ TEST(QuantizedCheckpoint, MayBeQuantisedAnew) {
   EXPECT_EQ(loaded->weights().find("model.layers.0.self_attn.qkv.weight").values.dtype, DType::i8);
 }
 
-TEST(QuantizedCheckpoint, RanksReadTheirShare) {
+class RanksOf : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Quantised, RanksOf, ::testing::Values("W4A16", "Mxfp4"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(RanksOf, ACheckpointReadTheirShare) {
   Twins twins;
-  write_twins(twins, format_named("W4A16"));
+  write_twins(twins, format_named(GetParam()));
   const auto whole = load(twins.quantised, {.dtype = DType::f32});
   const std::string down = "model.layers.1.mlp.down_proj";
   const ModelConfig config = model::load_config(twins.quantised.path());

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -31,6 +33,10 @@ RawTensor raw(std::string name, std::string type, std::vector<int64_t> shape,
   return {std::move(name), std::move(type), std::move(shape), std::move(bytes)};
 }
 
+inline RawTensor& tensor_of(std::vector<RawTensor>& tensors, const std::string& name) {
+  return *std::ranges::find(tensors, name, &RawTensor::name);
+}
+
 inline std::string raw_file(const std::vector<RawTensor>& tensors) {
   nlohmann::json header = nlohmann::json::object();
   std::string data;
@@ -44,21 +50,23 @@ inline std::string raw_file(const std::vector<RawTensor>& tensors) {
 }
 
 // A weight [n, k]: element (r, c) is (codes[r, c] - zeros[r, g]) * scales[r, g], g = group_of[c].
-// Scales are exact in f16. FP8 codes are the bits of the number.
+// Scales are exact in f16. FP8 codes are the bits of the number. With a table the element is
+// table[codes[r, c]] * scales[r, g], and scales are powers of two.
 struct Quantized {
   int64_t n = 0, k = 0, groups = 1;
   int bits = 4;
   bool is_fp8 = false;
   std::vector<int> codes = {}, zeros = {}, group_of = {};
-  std::vector<float> scales = {};
+  std::vector<float> scales = {}, table = {};
 
   int code(int64_t r, int64_t c) const { return codes[static_cast<size_t>(r * k + c)]; }
   int zero(int64_t r, int64_t g) const { return zeros[static_cast<size_t>(r * groups + g)]; }
   float scale(int64_t r, int64_t g) const { return scales[static_cast<size_t>(r * groups + g)]; }
   float value(int64_t r, int64_t c) const {
     const int64_t g = group_of[static_cast<size_t>(c)];
-    const float number = is_fp8 ? to_float(E4m3{static_cast<uint8_t>(code(r, c))})
-                                : static_cast<float>(code(r, c) - zero(r, g));
+    float number = is_fp8 ? to_float(E4m3{static_cast<uint8_t>(code(r, c))})
+                          : static_cast<float>(code(r, c) - zero(r, g));
+    if (!table.empty()) number = table[static_cast<size_t>(code(r, c))];
     return number * scale(r, g);
   }
 };
@@ -70,6 +78,7 @@ struct QuantizedKind {
   bool is_sorted = false;  // act-order: columns of a group lie apart
   bool is_fp8 = false;
   int64_t rows_per_scale = 1;  // 0: one scale for all
+  std::vector<float> table = {};
 };
 
 // `columns` seeds the order of the columns, so that layers can share it.
@@ -82,6 +91,7 @@ inline Quantized random_weight(int64_t n, int64_t k, const QuantizedKind& kind, 
   const int64_t group = kind.group > 0 ? kind.group : k;
   Quantized w{
       .n = n, .k = k, .groups = (k + group - 1) / group, .bits = kind.bits, .is_fp8 = kind.is_fp8};
+  w.table = kind.table;
   const int levels = 1 << kind.bits;
   for (int64_t i = 0; i < n * k; ++i) {
     // FP8: magnitudes below 4, so that the model stays finite; both signs.
@@ -93,8 +103,9 @@ inline Quantized random_weight(int64_t n, int64_t k, const QuantizedKind& kind, 
       const int64_t by = kind.rows_per_scale == 0 ? n : kind.rows_per_scale;
       const bool is_first = r % by == 0;
       w.zeros.push_back(kind.is_symmetric ? levels / 2 : 1 + below(levels - 1));
-      w.scales.push_back(is_first ? static_cast<float>(1 + below(15)) * unit
-                                  : w.scales[static_cast<size_t>((r - 1) * w.groups + g)]);
+      float next = static_cast<float>(1 + below(15)) * unit;
+      if (!kind.table.empty()) next = static_cast<float>(1 << below(4)) / 512;
+      w.scales.push_back(is_first ? next : w.scales[static_cast<size_t>((r - 1) * w.groups + g)]);
     }
   }
   for (int64_t c = 0; c < k; ++c) w.group_of.push_back(static_cast<int>(c / group));
@@ -192,6 +203,20 @@ inline void add_packed(std::vector<RawTensor>& file, const std::string& layer, c
     file.push_back(raw(layer + ".weight_g_idx", "I32", {w.k},
                        std::vector<int32_t>(w.group_of.begin(), w.group_of.end())));
   }
+}
+
+// Two codes in a byte, the first in the low nibble; scales are exponents above -127.
+inline void add_mxfp4(std::vector<RawTensor>& file, const std::string& layer, const Quantized& w) {
+  std::vector<uint8_t> bytes, exponents;
+  for (int64_t i = 0; i < w.n * w.k; i += 2) {
+    bytes.push_back(static_cast<uint8_t>(w.codes[static_cast<size_t>(i)] +
+                                         16 * w.codes[static_cast<size_t>(i + 1)]));
+  }
+  for (const float scale : w.scales) {
+    exponents.push_back(static_cast<uint8_t>(127 + std::lround(std::log2(scale))));
+  }
+  file.push_back(raw(layer + ".weight_packed", "U8", {w.n, w.k / 2}, bytes));
+  file.push_back(raw(layer + ".weight_scale", "U8", {w.n, w.groups}, exponents));
 }
 
 // A byte each: int8 around 0, or FP8; `suffix` names the scales.

@@ -52,10 +52,6 @@ std::string refusal(const std::string& format, const LoadOptions& options,
   return message_of([&] { load(twins.quantised, options); });
 }
 
-RawTensor& tensor_of(std::vector<RawTensor>& tensors, const std::string& name) {
-  return *std::ranges::find(tensors, name, &RawTensor::name);
-}
-
 TEST(QuantizedRefusal, RefusesPartsThatSortTheirColumnsDifferently) {
   const auto swap_two = [](std::vector<RawTensor>& tensors) {
     std::string& groups = tensor_of(tensors, "model.layers.0.self_attn.k_proj.g_idx").bytes;
@@ -97,6 +93,31 @@ TEST(QuantizedRefusal, RefusesCodesThatAreNotSymmetricAlthoughConfigSaysSo) {
   });
   EXPECT_NE(message.find("up_proj.weight' has code"), std::string::npos) << message;
   EXPECT_NE(message.find("must not say that it is symmetric"), std::string::npos) << message;
+}
+
+TEST(QuantizedRefusal, RefusesAScaleOfMxfp4ThatIsNoNumber) {
+  const auto spoil = [](std::vector<RawTensor>& tensors) {
+    // Row 5, group 2 of 4.
+    tensor_of(tensors, "model.layers.0.self_attn.k_proj.weight_scale").bytes[5 * 4 + 2] = '\xff';
+  };
+  for (const WeightFormat format : {WeightFormat::stored, WeightFormat::plain}) {
+    const std::string message = refusal("Mxfp4", {.format = format}, spoil);
+    EXPECT_NE(message.find("self_attn.k_proj.weight_scale' holds 255 at [5, 2]"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("no number in e8m0"), std::string::npos) << message;
+  }
+}
+
+TEST(QuantizedRefusal, RefusesScalesOfMxfp4ThatAreNotExponents) {
+  const std::string message = refusal("Mxfp4", {}, [](std::vector<RawTensor>& tensors) {
+    RawTensor& scale = tensor_of(tensors, "model.layers.0.mlp.down_proj.weight_scale");
+    scale.type = "F16";
+    scale.bytes.resize(2 * scale.bytes.size());
+  });
+  EXPECT_NE(message.find("down_proj.weight_scale' is F16; stored as mxfp4, groups of 32 it must be "
+                         "u8"),
+            std::string::npos)
+      << message;
 }
 
 TEST(QuantizedRefusal, IgnoresScalesOfActivationsAndBiasesOfZeros) {

@@ -48,6 +48,9 @@ inline std::vector<Format> formats() {
   const Write packed = [](auto& file, const auto& layer, const auto& w, const auto& kind) {
     add_packed(file, layer, w, kind);
   };
+  const Write mxfp4 = [](auto& file, const auto& layer, const auto& w, const auto&) {
+    add_mxfp4(file, layer, w);
+  };
   const std::string g4 = R"({"quant_method": "gptq", "bits": 4, "group_size": 32, )";
   return {
       {"GptqSymmetric",
@@ -91,6 +94,11 @@ inline std::vector<Format> formats() {
        scheme(R"("num_bits": 8, "strategy": "channel")", "int-quantized"),
        {.bits = 8, .is_symmetric = true},
        bytes("weight_scale")},
+      {"Mxfp4",
+       scheme(R"("num_bits": 4, "type": "float", "strategy": "group", "group_size": 32)",
+              "mxfp4-pack-quantized"),
+       {.group = 32, .table = {0, .5f, 1, 1.5f, 2, 3, 4, 6, 0, -.5f, -1, -1.5f, -2, -3, -4, -6}},
+       mxfp4},
       {"Fp8Tensor",
        scheme(R"("num_bits": 8, "type": "float", "strategy": "tensor")", "float-quantized"),
        {.bits = 8, .is_symmetric = true, .is_fp8 = true, .rows_per_scale = 0},

@@ -43,6 +43,24 @@ TEST(Unpack, AwqInterleavesEightColumns) {
   EXPECT_EQ(codes, (std::vector<int16_t>{0, 1, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0}));
 }
 
+TEST(Unpack, NibblesBeginAtEitherEnd) {
+  const std::vector<uint8_t> bytes = {0x21, 0xf0};
+  std::vector<int16_t> codes(4);
+  model::unpack_nibbles(bytes, model::FirstNibble::low, codes.data());
+  EXPECT_EQ(codes, (std::vector<int16_t>{1, 2, 0, 15}));
+  model::unpack_nibbles(bytes, model::FirstNibble::high, codes.data());
+  EXPECT_EQ(codes, (std::vector<int16_t>{2, 1, 15, 0}));
+}
+
+// 127 is 2^0; the least, 2^-127, has no full mantissa in float and is exact all the same.
+TEST(Unpack, ScalesOfE8m0ArePowersOfTwo) {
+  EXPECT_EQ(model::e8m0_value(127), 1.0f);
+  EXPECT_EQ(model::e8m0_value(130), 8.0f);
+  EXPECT_EQ(model::e8m0_value(120), 1.0f / 128);
+  EXPECT_EQ(model::e8m0_value(254), 0x1p127f);
+  EXPECT_EQ(model::e8m0_value(0), 0x1p-127f);
+}
+
 DecodedRows two_groups() {
   return {.num_rows = 1,
           .num_cols = 4,
@@ -150,6 +168,28 @@ std::vector<float> unpacked_values(int type, const std::vector<uint8_t>& bytes) 
   dequantize(rows, 0, 0, out);
   for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(out.view().as<float>()[i], values[i]) << i;
   return values;
+}
+
+// Codes of a table are indices, in values and in a Weight.
+TEST(DecodedRows, MayHaveATable) {
+  DecodedRows rows{.num_rows = 1,
+                   .num_cols = 4,
+                   .num_groups = 2,
+                   .group = 2,
+                   .codes = {3, 15, 0, 9},
+                   .scale = {0.5f, 2.0f}};
+  for (int i = 0; i < 16; ++i) rows.table.push_back(static_cast<float>(i * i - 9));
+  const Tensor out(DType::f32, {1, 4});
+  dequantize(rows, 0, 0, out);
+  const float* values = out.view().as<float>();
+  EXPECT_EQ((std::vector<float>{values, values + 4}),
+            (std::vector<float>{0, 0.5f * 216, 2 * -9, 2 * 72}));
+  const Tensor codes(DType::i4, {1, 4}), scale(DType::f32, {1, 2});
+  const CodeForm form{.codes = DType::i4, .group = 2, .has_table = true};
+  encode(rows, 0, 0, form, {.values = codes, .scale = scale.view()}, "t");
+  EXPECT_EQ(codes.view().as<uint8_t>()[0], 0xf3);
+  EXPECT_EQ(codes.view().as<uint8_t>()[1], 0x90);
+  EXPECT_EQ(scale.view().as<float>()[1], 2.0f);
 }
 
 TEST(GgufBlocks, Q4_0) {
