@@ -102,6 +102,28 @@ TesseraStatus tessera_sum_weight_rows(
     const DLTensor* out, /* written */
     const TesseraContext* ctx);
 
+/* tessera/ops/gemm.h, GemmArgs: fields by their names. Set struct_size to
+ * sizeof(TesseraGemmTableArgs) and the rest to zeros but for what is wanted. tessera_gemm with a
+ * weight of 4-bit codes that are indices of b_table, 16 floats. */
+typedef struct TesseraGemmTableArgs {
+  uint64_t struct_size;
+  const DLTensor* a;
+  const DLTensor* b;
+  const DLTensor* out;       /* written; may be residual */
+  const DLTensor* b_scale;   /* optional */
+  const DLTensor* b_table;   /* optional */
+  const DLTensor* bias;      /* optional */
+  const DLTensor* residual;  /* optional */
+  const DLTensor* out_scale; /* optional */
+  int64_t b_rows_per_scale;  /* 0: 1 */
+  int64_t b_group;           /* elements of k per scale; 0: k / groups */
+  int32_t activation;        /* TesseraActivation or TESSERA_NO_ACTIVATION */
+  int32_t flags;             /* of TesseraGemmFlags */
+  int32_t out_format;        /* TesseraDType of out */
+  int32_t b_format;          /* TesseraDType of b: TESSERA_I4 */
+} TesseraGemmTableArgs;
+TesseraStatus tessera_gemm_table(const TesseraGemmTableArgs* args, const TesseraContext* ctx);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

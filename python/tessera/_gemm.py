@@ -8,6 +8,7 @@ from ._operations import ACTIVATIONS, DTYPES, GEMM_FLAGS
 _gemm = make_op("gemm")
 _gemm_weight, pack_gemm_weight = make_struct_op("gemm_weight")
 _gemm_codes, _pack_gemm_codes = make_struct_op("gemm_codes")
+_gemm_table, _pack_gemm_table = make_struct_op("gemm_table")
 _sum_weight_rows = make_op("sum_weight_rows")
 _pack_gate_up = make_op("pack_gate_up")
 _prune_2_4 = make_op("prune_2_4")
@@ -32,6 +33,12 @@ def _out_dtype(a, dtype, out_scale, a_scale):
 def _product_shape(a, b, is_gated=False):
     """The shape of a . b^T; operands that the operation will refuse must not raise here."""
     return (*a[:-1], *(n // 2 if is_gated else n for n in b[-2:-1]))
+
+
+def _refuse_beside_table(**given):
+    for name, value in given.items():
+        if value is not None:
+            raise Error(f"gemm: {name} is given and b has a table; leave it out, or b_table")
 
 
 def gemm(
@@ -59,6 +66,7 @@ def gemm(
     a_dtype=None,
     b_row_sums=None,
     sums_in_float=False,
+    b_table=None,
 ):
     """activation(a . b^T + bias) + residual: a [m, k], b [n, k], out [m, n], rounded once.
 
@@ -73,7 +81,9 @@ def gemm(
     k / 2] with b_dtype "int4", with or without b_zero_point), or FP8 (bytes with b_dtype "e4m3" or
     "e5m2"). b_group: elements of k per scale, if the last group is incomplete. b_order: int32 [k],
     column i of b belongs to column b_order[i] of a. b_packing: how pack_weight has laid it out.
-    CPUs take all of these, a GPU those that it has kernels for (`supports`).
+    b_table: float32 [16], for packed int4 without zero points: codes are indices, and the weight is
+    b_table[code] * b_scale, as in NF4 and MXFP4. CPUs take all of these, a GPU those that it has
+    kernels for (`supports`).
 
     a may hold codes too, with `a_scale` float32 [1], [m] (per token) or [m, k / 128]: int8 beside
     int8, or FP8 (bytes with a_dtype "e4m3") beside b_dtype "e4m3", or uint8 with a_zero_point
@@ -100,6 +110,17 @@ def gemm(
         flags |= _ALLOW_TF32
     if is_b_static:
         flags |= _STATIC_B
+    if b_table is not None:
+        _refuse_beside_table(
+            b_zero_point=b_zero_point, b_order=b_order, a_scale=a_scale, a_zero_point=a_zero_point,
+            a_dtype=a_dtype, b_row_sums=b_row_sums,
+            b_packing=None if b_packing == "rows" else b_packing,
+        )
+        tensors = (a, b, out, b_scale, b_table, bias, residual, out_scale)
+        _gemm_table(tensors, _pack_gemm_table(
+            b_rows_per_scale, b_group, activation, flags, _NAMES.get(format), b_dtype or "int4"
+        ))
+        return out
     if a_scale is not None or a_zero_point is not None or a_dtype is not None:
         for name, given in (("b_zero_point", b_zero_point), ("b_order", b_order)):
             if given is not None:

@@ -309,4 +309,15 @@ OPERATIONS = {
         "values out",
         written="out",
     ),
+    "gemm_table": Operation(
+        "a b out b_scale b_table bias residual out_scale",
+        written="out",
+        scalars=[
+            Scalar("b_rows_per_scale", c_int64, "int"), Scalar("b_group", c_int64, "int"),
+            Scalar("activation", c_int32, "str", ACTIVATIONS), Scalar("flags", c_int32, "int"),
+            Scalar("out_format", c_int32, "str", DTYPES),
+            Scalar("b_format", c_int32, "str", DTYPES),
+        ],
+        struct="TesseraGemmTableArgs",
+    ),
 }

@@ -236,6 +236,22 @@ WEIGHT_OPS = [
             "beside int4, and uint8 with zero points beside int8."),
     Operation("sum_weight_rows", "SumWeightRowsArgs", "gemm.h", (tensor("values"), out()),
               is_step=True, doc="out[j] = the sum of row j, for products whose a has zero points."),
+    Operation(
+        "gemm_table", "GemmArgs", "gemm.h", (
+            tensor("a"), tensor("b", to="b.values", format="b_format"),
+            out(note="may be residual", format="out_format"),
+            optional("b_scale", to="b.scale"), optional("b_table", to="b.table"),
+            optional("bias"), optional("residual"), optional("out_scale"),
+            count("b_rows_per_scale", "0: 1", to="b.rows_per_scale", keeps_default=True),
+            count("b_group", "elements of k per scale; 0: k / groups", to="b.group"),
+            choice("activation", ACTIVATION, "TesseraActivation or TESSERA_NO_ACTIVATION",
+                   may_be_none=True),
+            Field("flags", "bits", "of TesseraGemmFlags", enum=GEMM_FLAGS,
+                  members={"gated": "is_gated", "allow_tf32": "allow_tf32",
+                           "static_b": "b.is_static"}),
+            format_of("out_format", "of out"), format_of("b_format", "of b: TESSERA_I4")),
+        struct="TesseraGemmTableArgs", cpp="gemm",
+        doc="tessera_gemm with a weight of 4-bit codes that are indices of b_table, 16 floats."),
 ]
 
 PAGES = "TesseraDType of k_pages: e4m3, e5m2 and i4 may be given as bytes"

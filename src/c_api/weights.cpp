@@ -121,6 +121,31 @@ TesseraStatus tessera_sum_weight_rows(
   });
 }
 
+TesseraStatus tessera_gemm_table(const TesseraGemmTableArgs* c, const TesseraContext* ctx) {
+  return guarded([&] {
+    check_struct_size(c, "gemm_table: args", "TesseraGemmTableArgs");
+    GemmArgs args;
+    check_bits(c->flags, TESSERA_GEMM_GATED | TESSERA_GEMM_ALLOW_TF32 | TESSERA_GEMM_STATIC_B,
+               "gemm_table: flags");
+    args.is_gated = (c->flags & TESSERA_GEMM_GATED) != 0;
+    args.allow_tf32 = (c->flags & TESSERA_GEMM_ALLOW_TF32) != 0;
+    args.b.is_static = (c->flags & TESSERA_GEMM_STATIC_B) != 0;
+    read(args.a, c->a, {"gemm_table", "a"});
+    read(args.b.values, c->b, {"gemm_table", "b"}, c->b_format);
+    read(args.out, c->out, {"gemm_table", "out"}, c->out_format);
+    read_optional(args.b.scale, c->b_scale, {"gemm_table", "b_scale"});
+    read_optional(args.b.table, c->b_table, {"gemm_table", "b_table"});
+    read_optional(args.bias, c->bias, {"gemm_table", "bias"});
+    read_optional(args.residual, c->residual, {"gemm_table", "residual"});
+    read_optional(args.out_scale, c->out_scale, {"gemm_table", "out_scale"});
+    if (c->b_rows_per_scale != 0) args.b.rows_per_scale = c->b_rows_per_scale;
+    args.b.group = c->b_group;
+    args.activation = to_optional_enum(c->activation, Activation::gelu_tanh,
+                                       "gemm_table: activation");
+    call("gemm_table", &tessera::gemm, args, ctx);
+  });
+}
+
 std::span<const ObjectEntry> tessera::c_api::weights_on_objects() {
   static const ObjectEntry kEntries[] = {
     entry<tessera_embedding_computed, 4>("embedding_computed"),
@@ -131,6 +156,8 @@ std::span<const ObjectEntry> tessera::c_api::weights_on_objects() {
     struct_entry<tessera_gemm_codes, TesseraGemmCodesArgs,
                  offsetof(TesseraGemmCodesArgs, b_rows_per_scale)>("gemm_codes"),
     entry<tessera_sum_weight_rows, 2>("sum_weight_rows"),
+    struct_entry<tessera_gemm_table, TesseraGemmTableArgs,
+                 offsetof(TesseraGemmTableArgs, b_rows_per_scale)>("gemm_table"),
   };
   return kEntries;
 }

@@ -178,6 +178,7 @@ const Export kExports[] = {
     entry<tessera_gemm_weight>("tessera_gemm_weight"),
     entry<tessera_pack_weight>("tessera_pack_weight"),
     entry<tessera_gemm_codes>("tessera_gemm_codes"),
+    entry<tessera_gemm_table>("tessera_gemm_table"),
     entry<tessera_sum_weight_rows>("tessera_sum_weight_rows"),
     entry<tessera_preferred_packing>("tessera_preferred_packing"),
     entry<tessera_pack_gate_up>("tessera_pack_gate_up"),

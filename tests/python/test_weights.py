@@ -85,6 +85,24 @@ def test_ids_that_are_computed_elsewhere():
     assert np.array_equal(got, table[[3, 7, 9, 0]])
 
 
+def test_codes_that_are_indices_of_a_table():
+    random = np.random.default_rng(4)
+    indices = random.integers(0, 16, (24, 64))
+    codes = (indices[:, 1::2] << 4 | indices[:, ::2]).astype(np.uint8)
+    table = random.permutation(16).astype(np.float32) - 8
+    scale = (2.0 ** random.integers(-3, 3, (24, 2))).astype(np.float32)
+    a = random.integers(-4, 5, (5, 64)).astype(np.float32)
+    residual = np.ones((5, 24), np.float32)
+    want = a @ (table[indices] * np.repeat(scale, 32, 1)).T
+    assert np.array_equal(tessera.gemm(a, codes, b_scale=scale, b_table=table), want)
+    got = tessera.gemm(a, codes, b_scale=scale, b_table=table, activation="relu", residual=residual)
+    assert np.array_equal(got, np.maximum(want, 0) + 1)
+    with pytest.raises(tessera.Error, match=r"table is .*\[15\].* must have 16"):
+        tessera.gemm(a, codes, b_scale=scale, b_table=table[:15])
+    with pytest.raises(tessera.Error, match="b_order is given and b has a table"):
+        tessera.gemm(a, codes, b_scale=scale, b_table=table, b_order=np.arange(64, dtype=np.int32))
+
+
 def test_codes_on_both_sides_are_multiplied_exactly():
     a = RNG.integers(-128, 128, (5, 256)).astype(np.int8)
     b = RNG.integers(-128, 128, (48, 256)).astype(np.int8)
