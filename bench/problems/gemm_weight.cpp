@@ -82,7 +82,7 @@ void fill_rows_of_codes(Operand& codes, const Operand* zeros, bool is_normal, in
 constexpr int64_t table_integer(int64_t code) { return (5 * code + 11) % kTableSize - 8; }
 
 void fill_table(Operand& table, bool is_normal) {
-  fill_rows(table, [&](int64_t, int64_t code) {
+  fill_vector(table, [=](int64_t code) {
     if (!is_normal) return static_cast<float>(table_integer(code));
     return (static_cast<float>(code) - 7.5f) / 4.6f;  // of variance 1
   });
@@ -141,7 +141,7 @@ void add_weight(Builder& b, RowKey key, int64_t n, int64_t k) {
     });
   }
   if (key.has_table) {
-    fill_table(b.dense("b_table", Role::input, DType::f32, {1, kTableSize}), b.is_normal());
+    fill_table(b.dense("b_table", Role::input, DType::f32, {kTableSize}), b.is_normal());
   }
   if (codes.host.size_bytes() == 0) return;
   const bool is_packed = key.packing != Packing::rows;
@@ -170,10 +170,7 @@ Weight weight_of(RowKey key, const Shape& shape, std::span<const TensorView> vie
   Weight weight{.values = views[next], .scale = views[next + 1], .packing = key.packing};
   next += 2;
   if (value_of(shape, "zero_points") != 0) weight.zero_point = views[next++];
-  if (key.has_table) {
-    const TensorView& table = views[next++];
-    weight.table = TensorView::contiguous(table.data, table.dtype, {kTableSize}, table.device);
-  }
+  if (key.has_table) weight.table = views[next++];
   weight.rows_per_scale = value_of(shape, "rows_per_scale", 1);
   if (weight.rows_per_scale > 1) weight.group = value_of(shape, "group");
   return weight;

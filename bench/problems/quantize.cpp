@@ -146,9 +146,10 @@ Problem make_quantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed) 
 }
 
 Problem make_dequantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
-  Builder b(shape, fill, seed, {"rows", "cols", "per", "group", "zero", "stride", "offset"});
+  Builder b(shape, fill, seed,
+            {"rows", "cols", "per", "group", "zero", "stride", "offset", "table"});
   const int64_t rows = b.get("rows"), cols = b.get("cols"), per = b.get("per");
-  const bool has_zero = b.get("zero") != 0;
+  const bool has_zero = b.get("zero") != 0, has_table = b.get("table") != 0;
   const Codes codes = codes_of(key.in);
   const Sharing sharing(per, b.get("group"), rows, cols);
   const Random random = b.random(), scale_random = b.random(), zero_random = b.random();
@@ -175,6 +176,12 @@ Problem make_dequantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed
                                                     static_cast<int64_t>(codes.levels)));
     });
   }
+  if (has_table) {
+    fill_vector(b.dense("table", Role::input, DType::f32, {kTableSize}), [&](int64_t i) {
+      return b.is_normal() ? (static_cast<float>(i) - 7.5f) / 4.6f
+                           : static_cast<float>((5 * i + 11) % kTableSize - 8);
+    });
+  }
   // A difference of integers is exact, so powers of two as scales leave one rounding, the same on
   // both sides; with other scales an implementation may multiply in another order.
   const Bound bound =
@@ -184,7 +191,8 @@ Problem make_dequantize(RowKey key, const Shape& shape, Fill fill, uint64_t seed
     dequantize({.x = v[0],
                 .scale = v[1],
                 .zero_point = has_zero ? std::optional(v[2]) : std::nullopt,
-                .out = v.back()},
+                .out = v.back(),
+                .table = has_table ? std::optional(v[2]) : std::nullopt},
                ctx);
   };
   return b.finish(call, 2.0 * static_cast<double>(rows * cols), "rows");
@@ -200,7 +208,10 @@ bool codes_fit(DType code, const Shape& shape) {
   return has_pairs && value_of(shape, "offset") % 2 == 0;
 }
 bool quantize_fits(RowKey key, const Shape& shape) { return codes_fit(key.out, shape); }
-bool dequantize_fits(RowKey key, const Shape& shape) { return codes_fit(key.in, shape); }
+bool dequantize_fits(RowKey key, const Shape& shape) {
+  const bool takes_table = key.in == DType::i4 && value_of(shape, "zero") == 0;
+  return codes_fit(key.in, shape) && (value_of(shape, "table") == 0 || takes_table);
+}
 
 constexpr DType kCodes[] = {DType::i8, DType::u8, DType::i4, DType::e4m3, DType::e5m2};
 
@@ -250,6 +261,15 @@ std::vector<Shape> quantize_test_shapes(bool has_modes) {
   return shapes;
 }
 
+// Those without zero points once more, with a table.
+std::vector<Shape> with_tables(std::vector<Shape> shapes) {
+  const size_t count = shapes.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (value_of(shapes[i], "zero") == 0) shapes.push_back(with_value(shapes[i], "table", 1));
+  }
+  return shapes;
+}
+
 std::vector<Shape> with_and_without_zero(std::vector<Shape> shapes) {
   const size_t count = shapes.size();
   for (size_t i = 0; i < count; ++i) shapes.push_back(with_value(shapes[i], "zero", 1));
@@ -285,7 +305,7 @@ ProblemMaker dequantize_maker() {
       &make_dequantize,
       &dequantize_fits,
       keys,
-      quantize_test_shapes(false),
+      with_tables(quantize_test_shapes(false)),
       {{"dequantize", with_and_without_zero(
                           {{{"rows", 16384}, {"cols", 4096}, {"per", kToken}},
                            {{"rows", 16384}, {"cols", 4096}, {"per", kGroup}, {"group", 128}}})}}};

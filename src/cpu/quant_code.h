@@ -59,5 +59,7 @@ inline float scale_for(float width, float num_steps) {
 float nibble_value(unsigned bits, bool is_signed);
 // Codes [offset, offset + count) of a quantised tensor as floats; i4 has an even offset and count.
 void load_codes(const TensorView& x, int64_t offset, int64_t count, bool is_signed, float* codes);
+// Indices of a table, as load_codes gives codes of i4 without a sign, to its values.
+void look_up_indices(const float* table, int64_t count, float* indices);
 
 }  // namespace tessera::cpu

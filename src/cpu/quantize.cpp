@@ -202,6 +202,11 @@ void load_codes(const TensorView& x, int64_t offset, int64_t count, bool is_sign
   }
 }
 
+void look_up_indices(const float* table, int64_t count, float* indices) {
+  std::transform(indices, indices + count, indices,
+                 [=](float index) { return table[static_cast<int>(index)]; });
+}
+
 void quantize(const QuantizeArgs& args) {
   const Rows x = as_rows(args.x, "x");
   const Rows out = as_rows(args.out, "out");
@@ -221,11 +226,12 @@ void dequantize(const DequantizeArgs& args) {
   const Rows x = as_rows(args.x, "x");
   const Rows out = as_rows(args.out, "out");
   const Scales scales = scales_of(args);
-  const bool is_signed = scales.zero_point == nullptr;
+  const bool is_signed = scales.zero_point == nullptr && !args.table;
   with_float_type(args.out.dtype, [&](auto type) {
     using T = decltype(type);
     for_each_row(x.num_rows, x.num_cols, x.num_cols, [&](int64_t row, float* values) {
       load_codes(args.x, row * x.row_stride, x.num_cols, is_signed, values);
+      if (args.table) look_up_indices(args.table->as<float>(), x.num_cols, values);
       decode_row(scales, row, x.num_cols, values);
       store_row(values, x.num_cols, args.out.as<T>() + row * out.row_stride);
     });

@@ -48,10 +48,7 @@ void load_row_codes(const Weight& weight, int64_t row, float* codes) {
   const bool is_signed = !weight.zero_point.has_value() && !weight.table.has_value();
   if (weight.packing == Packing::rows) {
     load_codes(weight.values, row * weight.values.stride(0), k, is_signed, codes);
-    if (!weight.table) return;
-    const float* table = weight.table->as<float>();
-    std::transform(codes, codes + k, codes,
-                   [=](float code) { return table[static_cast<int>(code)]; });
+    if (weight.table) look_up_indices(weight.table->as<float>(), k, codes);
     return;
   }
   const auto* bytes = weight.values.as<uint8_t>();

@@ -3,6 +3,7 @@
 #include "ops/check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -133,6 +134,23 @@ void expect_zero_point(const Named& codes, bool has_zero_point) {
   if (rule == ZeroPoints::never && has_zero_point) {
     fail(concat(codes.what, " is ", name(type),
                 " and there is a zero_point; only u8 and i4 take one: leave it out"));
+  }
+}
+
+void expect_table(const Named& codes, const Named& table, bool has_zero_point) {
+  if (codes.view.dtype != DType::i4 || has_zero_point) {
+    fail(concat(codes.what, " is ", to_string(codes.view), " with a table",
+                has_zero_point ? " and zero points" : "",
+                "; a table is for i4 without zero points: leave one of them out"));
+  }
+  expect_tensor(table, {DType::f32}, codes);
+  expect_rank(table, 1);
+  expect_one_each(table, kTableSize, "code of 4 bits");
+  if (!table.view.device.is_cpu()) return;
+  for (int64_t i = 0; i < kTableSize; ++i) {
+    const float value = table.view.as<float>()[i];
+    if (std::isfinite(value)) continue;
+    fail(concat(table.what, "[", i, "] is ", value, "; every value must be finite"));
   }
 }
 

@@ -53,6 +53,9 @@ void expect_shape_of(const Named& tensor, const Named& other);
 void expect_contiguous(const Named& tensor);
 // u8 codes need a zero point, i8 and FP8 have none, and i4 may have one.
 void expect_zero_point(const Named& codes, bool has_zero_point);
+// 16 contiguous floats beside codes of i4 that have no zero points. They can be read only on the
+// CPU, where they must be finite.
+void expect_table(const Named& codes, const Named& table, bool has_zero_point);
 // Contiguous, with `count` elements in any shape: "[rows]" may be given as [batch, seq].
 void expect_one_each(const Named& tensor, int64_t count, std::string_view of_what);
 // The leading axes fold into rows with one stride; at most kMaxCols columns.

@@ -205,7 +205,8 @@ OpCost cost_of(const QuantizeArgs& args, Stream) {
 }
 
 OpCost cost_of(const DequantizeArgs& args, Stream) {
-  return {.read_bytes = bytes_of(args.x) + bytes_of(args.scale) + bytes_of(args.zero_point),
+  return {.read_bytes = bytes_of(args.x) + bytes_of(args.scale) + bytes_of(args.zero_point) +
+                        bytes_of(args.table),
           .written_bytes = bytes_of(args.out),
           .flops = 2.0 * elements_of(args.x),
           .shape = shape_of(args.x)};

@@ -65,6 +65,10 @@ void check_dequantize(const DequantizeArgs& args) {
   expect_tensor(out, kFloats, x);
   check_parts({x, out, {"dequantize: scale", args.scale}, "dequantize: zero_point"}, x,
               args.zero_point);
+  if (!args.table) return;
+  const Named table{"dequantize: table", *args.table};
+  expect_table(x, table, args.zero_point.has_value());
+  expect_apart(out, table);
 }
 
 const Op<QuantizeArgs>& quantize_op() {

@@ -223,6 +223,26 @@ TEST_P(CpuQuantize, DecodingIsExactForEveryCode) {
   EXPECT_TRUE(all_equal(values_of(out), values_of(want)));
 }
 
+// Every code of every byte, as an index: table[q] * scale.
+TEST(CpuDequantize, LooksUpCodesInATable) {
+  constexpr int64_t kRows = 8, kCols = 64;
+  const Tensor codes(DType::i4, {kRows, kCols}), scale(DType::f32, {kRows, 2});
+  const Tensor table(DType::f32, {kTableSize}), out(DType::f32, {kRows, kCols});
+  for (int64_t i = 0; i < codes.size_bytes(); ++i) {
+    codes.view().as<uint8_t>()[i] = static_cast<uint8_t>(i);
+  }
+  fill_normal(scale, 1);
+  fill_normal(table, 2);
+  cpu::dequantize({.x = codes, .scale = scale, .out = out, .table = table.view()});
+  for (int64_t i = 0; i < kRows * kCols; ++i) {
+    const int64_t byte = i / 2 % 256;
+    const int64_t code = i % 2 == 0 ? byte & 15 : byte >> 4;
+    EXPECT_EQ(out.view().as<float>()[i],
+              table.view().as<float>()[code] * scale.view().as<float>()[i / 32])
+        << i;
+  }
+}
+
 // No value is further than half a step from its code. With a zero point, the rounding of the code
 // and that of the zero point add up, and the ends of the range may be clipped by half a step.
 TEST_P(CpuQuantize, ARoundTripIsWithinHalfAStep) {

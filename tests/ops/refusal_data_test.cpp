@@ -1,6 +1,8 @@
 // Arguments embedding, copy, quantize, dequantize and the reductions refuse.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "tessera/ops/copy.h"
 #include "tessera/ops/embedding.h"
@@ -120,6 +122,29 @@ TEST_F(RefusedQuantize, ZeroPointsThatDoNotFitTheType) {
                       {"zero_point is i32[5, 1]", "scale is f32[4, 1]"}));
   EXPECT_TRUE(
       refuses(i4, zero, [&](auto& a) { a.zero_point = float_zero; }, {"zero_point is f32", "i32"}));
+}
+
+TEST_F(RefusedQuantize, TablesThatDoNotFit) {
+  const Tensor table(DType::f32, {16}), few(DType::f32, {8}), halves(DType::f16, {16});
+  std::fill_n(table.view().as<float>(), 16, 1.0f);
+  const DequantizeArgs good{
+      .x = i4, .scale = scale, .zero_point = {}, .out = x, .table = table.view()};
+  const auto refuses_table = [&](const std::function<void(DequantizeArgs&)>& change,
+                                 std::initializer_list<std::string_view> words) {
+    return refused_with<DequantizeArgs>(good, &dequantize, change, words);
+  };
+  EXPECT_TRUE(refuses_table([&](auto& a) { a.table = few; },
+                            {"dequantize: table is f32[8]", "must have 16"}));
+  EXPECT_TRUE(refuses_table([&](auto& a) { a.table = halves; }, {"dequantize: table is f16[16]"}));
+  EXPECT_TRUE(refuses_table([&](auto& a) { a.x = i8; },
+                            {"dequantize: x is i8[4, 12] on cpu with a table", "for i4"}));
+  EXPECT_TRUE(
+      refuses_table([&](auto& a) { a.zero_point = zero; }, {"with a table and zero points"}));
+  EXPECT_TRUE(refuses_table(
+      [&](auto& a) { a.table = TensorView::contiguous(x.view().data, DType::f32, {16}); },
+      {"dequantize: out", "shares memory with dequantize: table"}));
+  table.view().as<float>()[7] = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(refused([&] { dequantize(good); }, {"dequantize: table[7] is inf", "finite"}));
 }
 
 TEST_F(RefusedQuantize, ScalesOfNoKnownLayout) {

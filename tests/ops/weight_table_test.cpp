@@ -63,8 +63,9 @@ TEST_F(RefusedTable, BesideOtherCodesZeroPointsAnOrderOrAPacking) {
                            {"gemm: b is i4[64, 64] on cpu with a table and zero points"}));
   EXPECT_TRUE(refused_with([&](auto& g) { g.b.order = order; },
                            {"gemm: b is i4[64, 64] on cpu with a table and an order"}));
-  EXPECT_TRUE(refused_with([&](auto& g) { g.b.packing = Packing::fragments; },
-                           {"gemm: b has a table and is packed as 'fragments'", "in rows"}));
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) { g.b.packing = Packing::fragments; },
+      {"gemm: b is i4[64, 64] on cpu with a table and packed as 'fragments'", "in rows"}));
   EXPECT_TRUE(refused_with(
       [&](auto& g) {
         g.b = dense;

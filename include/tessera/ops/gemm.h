@@ -35,12 +35,12 @@ namespace tessera {
 // Row i of out depends on row i of a alone, and under Context::batch_invariant bit for bit on
 // nothing else, m included. m, n, k or batch may be 0; over no k the product is 0. Error: the
 // product within k * 2^-22 * sum |a| |b| of the exact values (codes - zero_point) * scale; on a CPU
-// with VNNI, i4 with 16-bit a adds 2^-23 * sum |a'| |b|, a' the largest of 8 aligned elements. The
-// values of b's table stay f32 on the CPU; a GPU rounds each once to the type of a, which adds
-// 2^-9 * sum |a| |b| in bf16 and 2^-12 * sum |a| |b| in f16 (where |value| is 0 or from 2^-14 to
-// 65504), and nothing where the type holds the values, as it does those of MXFP4. Each
-// later line within 2^-22 of its value, an activation within 2^-14 for 16-bit operands, or as
-// activation.h says for f32; out within 1 ulp. allow_tf32 rounds the factors to 11 bits first.
+// with VNNI, i4 with 16-bit a adds 2^-23 * sum |a'| |b|, a' the largest of 8 aligned elements. A
+// CPU multiplies by the floats of b's table; a GPU rounds each of them once to the type of a, which
+// adds 2^-9 * sum |a| |b| in bf16, 2^-12 * sum |a| |b| in f16 (values from 2^-14 to 65504, and 0),
+// and nothing where the type holds them, as it holds those of MXFP4. Each later line within 2^-22
+// of its value, an activation within 2^-14 for 16-bit operands, or as activation.h says for f32;
+// out within 1 ulp. allow_tf32 rounds the factors to 11 bits first.
 struct GemmArgs {
   TensorView a;                               // [m, k]; f32, f16 or bf16; or, with a_scale, i8 or
                                               // e4m3, u8 or i4; rows may be apart

@@ -47,12 +47,17 @@ struct QuantizeArgs {
   ScaleMode mode = ScaleMode::dynamic;
 };
 
+// Values in the table of a weight whose 4-bit codes are indices (weight.h).
+inline constexpr int64_t kTableSize = 16;
+
 //   out = (q - zero_point) * scale       in float, rounded once
+//       = table[q] * scale               with a table, of i4 without zero points
 struct DequantizeArgs {
   TensorView x;                               // [rows, cols]; i8, u8, i4, e4m3 or e5m2
   TensorView scale;                           // f32, as above
   std::optional<TensorView> zero_point = {};  // i32, shape of scale
   TensorView out;                             // [rows, cols]; f32, f16 or bf16
+  std::optional<TensorView> table = {};       // f32 [16], finite
 };
 
 void quantize(const QuantizeArgs& args, const Context& ctx = {});

@@ -92,7 +92,6 @@ struct Weight {
 };
 
 // The values of a table of e2m1: a sign, two bits of exponent and one of mantissa.
-inline constexpr int64_t kTableSize = 16;
 inline constexpr std::array<float, kTableSize> kMxfp4Values = {
     0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

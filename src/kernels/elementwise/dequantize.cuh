@@ -12,17 +12,19 @@ namespace tessera::kernels {
 
 // (q - zero_point) * scale of each code in a vector. Integer codes are shifted as integers, so the
 // product is the only rounding. Nibbles are two's complement without a zero point (`sign` is 8) and
-// unsigned with one (`sign` is 0).
+// unsigned with one (`sign` is 0), or indices of `table` if that is not null.
 template <class Code, int N, class Scales>
 __device__ void decode(const CodeVec<Code, N>& codes, const Scales& scales, int sign,
-                       float (&values)[N]) {
+                       const float* table, float (&values)[N]) {
   TESSERA_UNROLL
   for (int i = 0; i < N; ++i) {
     const Code code = codes.values[i / kPacked<Code>];
     float shifted;
     if constexpr (dtype_of<Code> == DType::i4) {
       const int nibble = (code.bits >> (i % 2 * 4)) & 0xf;
-      shifted = static_cast<float>((nibble ^ sign) - sign - scales.zero_point(i));
+      shifted = table != nullptr
+                    ? __ldg(table + nibble)
+                    : static_cast<float>((nibble ^ sign) - sign - scales.zero_point(i));
     } else if constexpr (std::is_integral_v<Code>) {
       shifted = static_cast<float>(static_cast<int>(code) - scales.zero_point(i));
     } else {
@@ -34,14 +36,15 @@ __device__ void decode(const CodeVec<Code, N>& codes, const Scales& scales, int 
 
 // Dequantisation.
 //
-//   out = (q - zero_point) * scale
+//   out = (q - zero_point) * scale, or table[q] * scale
 //
 // Work      A matrix tile per block: threads along a row, each on kMatrixRows rows, so that a
 //           column's scales are read once for all of them.
 // Pipeline  All loads of codes and of scales are issued before the first use.
 // Output    Stores of 16 bytes per thread; the float product is rounded once to the type.
 // Cost      Reads codes and writes values: 3 bytes per element for 8 bits to bf16, 2.5 for 4 bits,
-//           and 2 flop. Bandwidth is the limit. docs/kernels/elementwise.md
+//           and 2 flop. Bandwidth is the limit; a table is 64 bytes of L1, read once a code.
+//           docs/kernels/elementwise.md
 // Needs     p.is_vectorized unless kAccess is element; for column, scales aligned to 16 bytes.
 template <class Arch, class Code, class Out, ScaleAccess kAccess>
 __global__ void __launch_bounds__(kMatrixThreads)
@@ -72,7 +75,7 @@ __global__ void __launch_bounds__(kMatrixThreads)
     TESSERA_UNROLL
     for (int j = 0; j < kRows; ++j) {
       float values[kSize];
-      decode<Code, kSize>(codes[j], scales[kSharesScales ? 0 : j], sign, values);
+      decode<Code, kSize>(codes[j], scales[kSharesScales ? 0 : j], sign, p.table, values);
       Out* row = static_cast<Out*>(p.out) + row_of(j) * p.out_stride;
       store_row_vec<kIsVectorized>(tile::Vec<Out, kSize>::from_floats(values), row, place.v,
                                    cols_of(j));
@@ -92,6 +95,7 @@ void launch_dequantize(const DequantizeArgs& args, const Context& ctx) {
   const DequantizeParams p{.x = args.x.data,
                            .out = args.out.data,
                            .scales = scales,
+                           .table = args.table ? args.table->as<float>() : nullptr,
                            .x_stride = x.row_stride,
                            .out_stride = out.row_stride,
                            .num_rows = x.num_rows,
