@@ -11,8 +11,7 @@
 //           number where it lies: under the exponent of 2^23 it is 2^23 + code * 16^(s % 4), and
 //           one subtraction leaves (code - zero) * 16^(s % 4), exactly. Rows of a are stored in the
 //           order of the steps, [block][step][lane], in the second case times 16^-(s % 4). A
-//           weight's own table is looked up with any number of lanes: it fills 16 of them, in 1, 2
-//           or 4 vectors.
+//           weight's own table fills 1, 2 or 4 vectors, and is looked up with any number of lanes.
 // Output    A lane adds the 8 products of its word from zero, by one MulAdd each, and adds that sum
 //           times the scale; at the end the lanes are folded by one tree. Neither the tile nor the
 //           place in it enters, so a row of out has the same bits for every m.
@@ -52,7 +51,7 @@ constexpr uint32_t kFlip = 0x88888888u;  // two's complement to codes from 0, wh
 static_assert(kGemmI4Pad % kBlock == 0);
 static_assert((kGemmI4MostZero << 4 * (kPlaces - 1)) < 1 << 23);
 
-// What codes stand for.
+// What codes are: numbers, numbers from which a zero point is taken, or indices of a table.
 enum class Codes : uint8_t { numbers, less_zeros, of_table };
 
 template <Codes kCodes>
@@ -147,7 +146,7 @@ HWY_INLINE Words load_words(const uint8_t* row, int64_t first, int64_t k) {
   return hn::Load(WordTag(), reinterpret_cast<const uint32_t*>(padded));
 }
 
-// What the 16 codes stand for, for lookups: in as many vectors as hold them.
+// The numbers of the 16 codes, in as many vectors as hold them.
 struct Table {
   static constexpr int kParts = kLanes < 16 ? 16 / kLanes : 1;
   Floats parts[kParts];
@@ -191,7 +190,7 @@ struct Table {
   }
 };
 
-// What nibble kStep of every word stands for: (code - zero) * place_value, or the table's value.
+// The number of nibble kStep of every word: (code - zero) * place_value, or the table's value.
 template <int kStep, Codes kCodes>
 HWY_INLINE Floats codes_of(Words words, const Table& table, Floats zero) {
   if constexpr (kLooksUp<kCodes>) {

@@ -28,7 +28,7 @@ struct GemmParams {
   const float* b_scale;         // [n / rows_per_scale, num_segments]; null: b holds values
   const float* b_zero;          // like b_scale: zero points; null: none. i4 alone has them here
   const uint8_t* b_zero_codes;  // the same as bytes of 0 to 15, for the VNNI tiles
-  const float* b_table;         // [16], for what the codes of i4 stand; null: for themselves
+  const float* b_table;         // [16], which codes of i4 are indices of; null: numbers
   const void* bias;             // [n], of the type of a; null: none
   void* out;                    // [m, n]
   float* a_floats;              // [m, num_segments, segment_stride]: a widened; it may be a itself

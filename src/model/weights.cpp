@@ -219,7 +219,7 @@ void Weights::fill_order(const std::vector<Slice>& slices, HostWeight& to) const
   std::ranges::copy(first, to.order.view().as<int32_t>());
 }
 
-// So do they take one table, which every layer of a format has alike.
+// Joined parts have one table, too; in one checkpoint all layers usually have the same.
 void Weights::fill_table(const std::vector<Slice>& slices, HostWeight& to) const {
   const std::vector<float> first = source_->read_table(slices.front().spec);
   for (const Slice& slice : slices) {

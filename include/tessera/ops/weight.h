@@ -63,12 +63,12 @@ constexpr const WeightCodes* find_weight_codes(DType dtype) {
 //   [n / rows_per_scale, k / group]             a block of several rows
 // The last row and the last column of blocks may be incomplete: both quotients are rounded up.
 //
-// With `table`, values are i4 without zero points whose nibbles, 0 to 15, are indices:
+// With `table`, values are i4, and a nibble as it is stored, 0 to 15 without a sign, is an index:
 //
 //   table[values[j, i]] * scale
 //
-// So are the 16 floats of MXFP4 (kMxfp4Values, groups of 32 under powers of two) and the levels of
-// NF4, which its checkpoints bring.
+// MXFP4 is kMxfp4Values in groups of 32 whose scales are powers of two; the table of NF4 comes with
+// its checkpoint. There are no zero points then, no order, and no packing but rows.
 //
 // With `order`, column i of values belongs to column order[i] of a: the columns of a quantiser that
 // sorts them (act-order), so that its groups are contiguous.
@@ -77,7 +77,7 @@ struct Weight {
   std::optional<TensorView> scale = {};       // f32, contiguous; none: dense
   std::optional<TensorView> zero_point = {};  // i32 or u8, shape of scale; u8 needs it; none: 0
   std::optional<TensorView> order = {};       // i32 [k], a permutation; codes alone have one
-  std::optional<TensorView> table = {};       // f32 [16], finite: what nibbles stand for; i4 alone
+  std::optional<TensorView> table = {};       // f32 [16], finite: the values of i4's codes
   int64_t rows_per_scale = 1;                 // 128 in FP8 checkpoints with blocks of 128 x 128
   int64_t group = 0;                          // elements of k per scale; 0: k / scale.size(1)
   Packing packing = Packing::rows;
@@ -91,7 +91,7 @@ struct Weight {
   bool is_quantized() const { return scale.has_value(); }
 };
 
-// The values of a table of e2m1: a sign, two bits of exponent and one of mantissa.
+// The floats of e2m1 by their bits: a sign, two bits of exponent and one of mantissa.
 inline constexpr std::array<float, kTableSize> kMxfp4Values = {
     0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

@@ -69,7 +69,7 @@ struct DequantizeParams {
   const void* x;  // [num_rows, cols] codes; two per byte for i4
   void* out;      // [num_rows, cols]
   ScaleTable scales;
-  const float* table;  // [16], for what i4 codes stand; null: for numbers
+  const float* table;  // [16], which i4 codes are indices of; null: they are numbers
 
   int64_t x_stride;  // even for i4
   int64_t out_stride;

@@ -150,8 +150,8 @@ void StoredLayer::decode_mxfp4(int64_t row, DecodedRows& rows) const {
     const auto at = static_cast<int64_t>(rows.scale.size());
     if (code == kE8m0Nan) {
       refuse("weight_scale", concat("holds ", int{code}, " at [", row + at / groups, ", ",
-                                    at % groups, "], which is no number in e8m0; the file is ",
-                                    "damaged, or its scales are of another type"));
+                                    at % groups, "], the NaN of e8m0; the file is damaged, or its ",
+                                    "scales are of another type"));
     }
     rows.scale.push_back(e8m0_value(code));
   }

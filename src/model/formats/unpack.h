@@ -27,7 +27,7 @@ void unpack_awq(std::span<const uint32_t> words, int64_t num_rows, int64_t num_c
 enum class FirstNibble : uint8_t { low, high };
 void unpack_nibbles(std::span<const uint8_t> bytes, FirstNibble first, int16_t* codes);
 
-// A scale of the microscaling formats, 2^(code - 127). 255 stands for no number and is not taken.
+// A scale of the microscaling formats, 2^(code - 127). 255 is NaN, which callers refuse.
 inline constexpr uint8_t kE8m0Nan = 255;
 float e8m0_value(uint8_t code);
 

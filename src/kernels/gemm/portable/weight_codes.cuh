@@ -11,15 +11,15 @@
 //           lie in memory. A lane takes the codes of its operand from shared memory, two at a time,
 //           and makes 16-bit numbers of them. Scales and zero points of a group are loaded while
 //           the group before is multiplied.
-//           A table of 16 values is made into one of 256 pairs in shared memory, 1 KB, by which a
-//           byte of two codes is an operand register at once.
+//           A table of 16 values is expanded once into 256 pairs in shared memory, 1 KB, so that
+//           one load turns a byte of two codes into an operand register.
 // Output    codes - zero is a whole number of at most 9 bits, or an e4m3, so the operands are
 //           exact; the values of a table are rounded to A's type, once. The sum over a group is one
 //           chain of products in order of k; groups are added times their scale, in order. So a
 //           row's bits depend on its rows of A and B alone.
 // Cost      2 m n k flop, and some 3 instructions a code; with a table one load from shared memory
-//           for two codes, whose 32 lanes read 32 of 256 words, each bank's words one after the
-//           other. Up to 16 rows reading the codes is the limit. docs/kernels/gemm_portable.md
+//           for two codes, in which lanes whose words share a bank wait for each other. Up to 16
+//           rows reading the codes is the limit. docs/kernels/gemm_portable.md
 // Needs     Rows of A and of codes that start at multiples of 16 bytes; groups of a multiple of 16;
 //           zero points of u8.
 #pragma once
@@ -48,7 +48,7 @@ struct CodesNarrow {
 struct WeightCodesParams {
   PortableGemmParams product;  // b: codes, with b_stride in bytes
   const float* scale;          // [n / rows_per_scale, scales_per_row]
-  const float* table;          // [16], for what codes of 4 bits stand; null: for themselves
+  const float* table;          // [16], which 4-bit codes are indices of; null: they are numbers
   const uint8_t* zero;         // the same; null: `no_zero`
   int group;                   // elements of k under one scale; 64 divides it where a row has one
   int rows_per_scale;
@@ -67,8 +67,7 @@ inline constexpr int kCodeRowBytes = kCodesStep* kCodeBits<Code> / 8;
 template <class Code>
 inline constexpr int kCodeRowStride = kCodeRowBytes<Code> + 16;
 
-// What a block keeps beside the stages: for a table, both elements that each byte of two codes
-// stands for.
+// What a block keeps beside the stages: nothing, or for a table the two elements of every byte.
 template <class Code>
 struct DecodedPairs {};
 template <>
@@ -265,8 +264,9 @@ __global__ void __launch_bounds__(Tile::kShape.num_threads(), Tile::kShape.min_b
   CodeLoader<kCodeRowBytes<Code>, kCodeRowStride<Code>, kTile.n, kThreads> b_loader(
       b, g.b_stride, g.epilogue.n - col, g.k * kCodeBits<Code> / 8, thread);
   CodesProduct<T, Code, kTile> product(p, shared, col, thread);
-  if constexpr (std::is_same_v<Code, TableIndex>)
+  if constexpr (std::is_same_v<Code, TableIndex>) {
     shared.template fill<T, kThreads>(p.table, thread);
+  }
 
   const uint32_t first_stage = tile::ptx::shared_address(shared.stages);
   const auto fetch = [&](int slot) {
