@@ -104,7 +104,8 @@ Problem make_norm_gemm(RowKey key, const Shape& given, Fill fill, uint64_t seed)
     rms_norm(args.norm, any);
     gemm(args.gemm, any);
   };
-  Problem problem = b.finish(call, 2.0 * static_cast<double>(n) * static_cast<double>(k), "");
+  const auto product = 2.0 * static_cast<double>(n) * static_cast<double>(k);
+  Problem problem = b.finish(call, product + 4.0 * static_cast<double>(k), "");
   problem.is_supported = [=](std::span<const TensorView> views, const Context& ctx) {
     return supports(norm_gemm_args(key, shape, views, is_normal), ctx);
   };
@@ -147,11 +148,10 @@ ProblemMaker norm_gemm_maker() {
   for (const DType in : {DType::e4m3, DType::i8}) {
     for (const DType out : {DType::bf16, DType::f16, DType::f32}) keys.push_back({in, out, in});
   }
-  const std::vector<Shape> tests{{{"n", 64}, {"k", 512}},
-                                 {{"n", 192}, {"k", 1024}, {"residual", 1}},
-                                 {{"n", 512}, {"k", 2048}, {"gated", 1}},
-                                 {{"n", 8256}, {"k", 2560}},
-                                 {{"n", 6144}, {"k", 4096}}};
+  const std::vector<Shape> tests{
+      {{"n", 64}, {"k", 512}},    {{"n", 192}, {"k", 1024}, {"residual", 1}},
+      {{"n", 320}, {"k", 768}},   {{"n", 512}, {"k", 2048}, {"gated", 1}},
+      {{"n", 8256}, {"k", 2560}}, {{"n", 6144}, {"k", 4096}}};
   const std::vector<Shape> llama{{{"n", 6144}, {"k", 4096}},
                                  {{"n", 28672}, {"k", 4096}, {"gated", 1}}};
   return {"norm_gemm",
@@ -159,7 +159,8 @@ ProblemMaker norm_gemm_maker() {
           &norm_gemm_fits,
           keys,
           shapes_of_every_kind(tests),
-          {{"norm_gemm/llama8b", shapes_of_every_kind(llama)}},
+          {{"norm_gemm/llama8b", shapes_of_every_kind(llama)},
+           {"norm_gemm/llama1b", shapes_of_every_kind({{{"n", 3072}, {"k", 2048}}})}},
           "gemm"};
 }
 

@@ -11,10 +11,15 @@
 #include "kernels/gemm/normed.h"
 #include "kernels/norm_row.cuh"
 #include "tessera/ops/norm.h"
+#include "tile/arch.cuh"
+#include "tile/ptx/barrier.cuh"
+#include "tile/ptx/mbarrier.cuh"
 #include "tile/ptx/shared.cuh"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
+
+static_assert(sizeof(NormReductions) <= kReductionBytes);
 
 // What a kernel reads to normalise its row. The threads of the norm kernel, whose sums are folded
 // in a fixed order, are dealt out to the warps of the block.
@@ -143,5 +148,20 @@ class NormedRow {
   int warp_, num_warps_;
   Vec weight_[kSlots];
 };
+
+// A warpgroup that multiplies from shared memory, with the named barrier 1: waits for the kernel in
+// front, normalises the row and calls store(v, vector). `reductions` is an address in shared
+// memory. `is_early`: the weights may be loaded before that kernel has finished.
+template <class In, class Out, class Store>
+__device__ void normalize_by_warpgroup(const NormedParams& p, uint32_t reductions, bool is_early,
+                                       const Store& store) {
+  if (!is_early) tile::wait_for_previous(Sm90{});
+  NormedRow<In, Out> row(p, static_cast<int>(threadIdx.x) / 32, 4);
+  tile::wait_for_previous(Sm90{});
+  const auto sync = [] { tile::ptx::bar_sync(1, 128); };
+  row.run(*reinterpret_cast<NormReductions*>(__cvta_shared_to_generic(reductions)), sync, store);
+  tile::ptx::fence_proxy_async_shared();
+  sync();
+}
 
 }  // namespace tessera::kernels

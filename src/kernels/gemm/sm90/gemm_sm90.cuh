@@ -33,7 +33,6 @@
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/normed_row.cuh"
 #include "kernels/gemm/sm90/fold.cuh"
-#include "kernels/gemm/sm90/maps.h"
 #include "kernels/gemm/sm90/plan.h"
 #include "kernels/launch.h"
 #include "tile/arch.cuh"
@@ -50,6 +49,7 @@
 #include "tile/ptx/warp.cuh"
 #include "tile/ptx/wgmma.cuh"
 #include "tile/swizzle.cuh"
+#include "tile/tensor_map.h"
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
@@ -563,20 +563,14 @@ struct Sm90Consumer {
   // Normalises A's one row, and puts it where wgmma reads the first of eight.
   __device__ void make_a() const {
     if constexpr (!std::is_unsigned_v<In>) {
-      if (p.num_early == 0) tile::wait_for_previous(Sm90{});
-      NormedRow<T, In> row(p.normed, static_cast<int>(threadIdx.x) / 32, 4);
-      tile::wait_for_previous(Sm90{});
-      auto& reductions = *reinterpret_cast<NormReductions*>(
-          __cvta_shared_to_generic(shared + p.layout.reductions()));
-      const auto sync = [] { tile::ptx::bar_sync(1, 128); };
-      row.run(reductions, sync, [&](int v, const auto& vec) {
+      const auto put = [&](int v, const auto& vec) {
         const int byte = v * static_cast<int>(sizeof(vec)), slab = byte / kSlabBytes;
-        const uint32_t at = shared + p.layout.a(slab / Tile::kSlabs) +
-                            slab % Tile::kSlabs * p.a_rows * kSlabBytes + byte % kSlabBytes;
-        store_vec(at, vec);
-      });
-      tile::ptx::fence_proxy_async_shared();
-      sync();
+        store_vec(shared + p.layout.a(slab / Tile::kSlabs) +
+                      slab % Tile::kSlabs * p.a_rows * kSlabBytes + byte % kSlabBytes,
+                  vec);
+      };
+      const bool is_early = p.num_early > 0;
+      normalize_by_warpgroup<T, In>(p.normed, shared + p.layout.reductions(), is_early, put);
     }
   }
 
@@ -676,6 +670,34 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if constexpr (Tile::kMovesRegisters) tile::ptx::setmaxnreg_inc<232>();
     Sm90Consumer<In, T, Tile>{p, ring, shared, warp / 4}.run(rank);
   }
+}
+
+// An operand [batch, rows, k] as slabs of 128 bytes of k, with coordinates (in slab, row, slab,
+// batch). k must be a multiple of a slab: an incomplete one would run into the next row.
+inline CUtensorMap operand_map(const TensorView& t, int box_rows, int box_slabs) {
+  const bool is_batched = t.rank == 3;
+  const int slab = kSlabBytes * 8 / bit_width(t.dtype);
+  return tile::make_tensor_map(
+      {.data = t.data,
+       .dtype = t.dtype,
+       .rank = 4,
+       .dims = {slab, t.size(-2), t.size(-1) / slab, is_batched ? t.size(0) : 1},
+       .strides = {1, t.stride(-2), slab, is_batched ? t.stride(0) : t.stride(-2)},
+       .box = {slab, box_rows, box_slabs, 1},
+       .swizzle = tile::Swizzle::b128});
+}
+
+// out [batch, m, columns], stored in boxes of 16 rows.
+inline CUtensorMap out_map(const TensorView& t, int box_cols) {
+  const bool is_batched = t.rank == 3;
+  return tile::make_tensor_map(
+      {.data = t.data,
+       .dtype = t.dtype,
+       .rank = 3,
+       .dims = {t.size(-1), t.size(-2), is_batched ? t.size(0) : 1},
+       .strides = {1, t.stride(-2), is_batched ? t.stride(0) : t.stride(-2)},
+       .box = {box_cols, 16, 1},
+       .swizzle = tile::swizzle_of_span(2 * box_cols)});
 }
 
 // The scales that a tile applies along k. Those of whole rows belong to the epilogue.

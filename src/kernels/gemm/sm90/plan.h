@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/gemm/normed.h"
+
 namespace tessera {
 struct Context;
 struct GemmArgs;
@@ -75,7 +77,6 @@ inline constexpr int kFirstAPieces = 4;  // pieces of 16 bytes that a consumer l
 // Each consumer warp stages 16 rows of out at a time, in two buffers.
 inline constexpr int kStoreBytes = 16 * 128;
 inline constexpr int kStoreBuffers = 2;
-inline constexpr int kReductionBytes = 384;  // of a norm in front of the product
 
 // Columns of a staged box: the widest that divides the columns of the tile's results.
 constexpr int store_box_cols(int out_cols) {
@@ -90,13 +91,14 @@ struct Sm90Layout {
   int b_slot_bytes;
   int num_stages;
   int num_a_slots;
-  int store_bytes;  // staging buffers of all warps; 0: results are stored from registers
+  int store_bytes;      // staging buffers of all warps; 0: results are stored from registers
+  int reduction_bytes;  // of a norm in front of the product; 0: there is none
 
   constexpr int a(int slot) const { return store_bytes + slot * a_slot_bytes; }
   constexpr int b(int stage) const { return a(num_a_slots) + stage * b_slot_bytes; }
   constexpr int barriers() const { return b(num_stages); }
-  constexpr int reductions() const { return barriers() + 2 * 8 * kMaxStages; }  // of the norm
-  constexpr int size() const { return reductions() + kReductionBytes; }
+  constexpr int reductions() const { return barriers() + 2 * 8 * kMaxStages; }
+  constexpr int size() const { return reductions() + reduction_bytes; }
 };
 
 // What the operands are: 16-bit values, 8-bit codes of a kind, or codes whose sums are promoted.
@@ -174,8 +176,9 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
       shape.warpgroups == 2 && shape.splits == 1 && !shape.promotes && problem.stages_out;
   plan.layout.store_bytes =
       stages_out && out_cols % 16 == 0 ? 4 * shape.warpgroups * kStoreBuffers * kStoreBytes : 0;
-  const int64_t room =
-      problem.shared_bytes - plan.layout.store_bytes - 2 * 8 * kMaxStages - kReductionBytes;
+  plan.layout.reduction_bytes = problem.is_normed ? kReductionBytes : 0;
+  const int64_t room = problem.shared_bytes - plan.layout.store_bytes - 2 * 8 * kMaxStages -
+                       plan.layout.reduction_bytes;
   const auto stages_in = [](int64_t bytes, int64_t stage_bytes) {
     return static_cast<int>(std::clamp<int64_t>(bytes / stage_bytes, 0, kMaxStages));
   };

@@ -219,15 +219,21 @@ constexpr Row<NormGemmArgs> normed_codes_row(DType out) {
           &accepts_normed_codes<In, T>};
 }
 
+W4Problem normed_w4_problem_of(const GemmArgs& args) {
+  W4Problem problem = w4_problem_of(args);
+  problem.is_normed = true;
+  return problem;
+}
+
 template <class T>
 bool accepts_normed_w4(const NormGemmArgs& args) {
   if (!can_norm_inside(args) || !accepts_w4(args.gemm)) return false;
-  const std::optional<W4FewPlan> plan = plan_w4_few(w4_problem_of(args.gemm));
+  const std::optional<W4FewPlan> plan = plan_w4_few(normed_w4_problem_of(args.gemm));
   return plan && plan->num_warps >= kNormedWarps;
 }
 template <class T>
 void launch_normed_w4(const NormGemmArgs& args, const Context& ctx) {
-  const W4Problem problem = w4_problem_of(args.gemm);
+  const W4Problem problem = normed_w4_problem_of(args.gemm);
   const W4FewPlan plan = *plan_w4_few(problem);
   const bool is_found = with_constant<0, 32, 64, 128>(problem.group, [&](auto group) {
     launch_w4_few<T, group()>(args.gemm, &args.norm, plan, ctx);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/gemm/normed.h"
 #include "kernels/gemm/w4/plan.h"
 
 namespace tessera::kernels {
@@ -54,17 +55,18 @@ constexpr bool has_w4_few_tile(int tokens, int group, int wide) {
 // rows are 16 bytes more apart than they are long, so that ldmatrix finds eight of them in
 // different banks.
 struct W4FewLayout {
-  int num_rows;     // of A
-  int row_bytes;    // of the block's share of k
-  int chunk_shift;  // a chunk of A has 1 << chunk_shift blocks of k
+  int num_rows;         // of A
+  int row_bytes;        // of the block's share of k
+  int chunk_shift;      // a chunk of A has 1 << chunk_shift blocks of k
+  int reduction_bytes;  // of a norm in front of the product; 0: there is none
   int fold_bytes;
   int ring_bytes;
   int num_warps;
 
   constexpr int barrier(int chunk) const { return 8 * chunk; }
   constexpr int fold_barrier() const { return 8 * kW4FewMaxChunks; }
-  constexpr int reductions() const { return 256; }  // of a norm in front of the product
-  constexpr int fold() const { return 640; }
+  constexpr int reductions() const { return 256; }
+  constexpr int fold() const { return reductions() + reduction_bytes; }
   constexpr int token_pitch() const { return row_bytes + 16; }
   constexpr int tokens() const { return fold() + fold_bytes; }
   constexpr int tokens_end() const { return tokens() + num_rows * token_pitch(); }
@@ -185,6 +187,7 @@ constexpr std::optional<W4FewPlan> make_w4_few_plan(const W4Problem& problem, in
     const int owned = (plan.units + plan.splits - 1) / plan.splits;
     layout.fold_bytes = owned * parts * plan.wide * plan.tokens * 64;
   }
+  layout.reduction_bytes = problem.is_normed ? kReductionBytes : 0;
   layout.ring_bytes = w4_few_ring_bytes(problem.group);
   layout.num_warps = plan.num_warps;
   if (layout.size() > problem.shared_bytes) return std::nullopt;

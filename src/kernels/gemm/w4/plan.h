@@ -61,6 +61,7 @@ struct W4Problem {
   bool has_zero_points = false;
   int num_sms = 132;
   int64_t shared_bytes = 227 * 1024;
+  bool is_normed = false;  // every block normalises A first
 };
 
 struct W4Plan {
