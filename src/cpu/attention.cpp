@@ -10,6 +10,7 @@
 
 #include "cpu/attention_rows.h"
 #include "cpu/attention_sequences.h"
+#include "cpu/kv_rows.h"
 #include "cpu/parallel.h"
 
 namespace tessera::cpu {
@@ -22,20 +23,32 @@ PageStrides strides_of(const TensorView& pages) {
   return {pages.stride(0), pages.stride(1), pages.stride(2)};
 }
 
-AttentionParams params_of(const AttentionArgs& args) {
+AttentionPages pages_of(const TensorView& data, const TensorView& scales) {
+  AttentionPages pages;
+  pages.format = kv_format(data, scales);
+  pages.dtype = data.dtype;
+  pages.data = data.data;
+  pages.strides = strides_of(data);
+  pages.scales = scales.data;
+  if (scales.rank == 1) pages.scale_strides.head = scales.size(0) == 1 ? 0 : 1;
+  if (scales.rank >= 4) pages.scale_strides = strides_of(scales);
+  if (scales.rank == 5) pages.column_stride = scales.stride(3);
+  return pages;
+}
+
+AttentionParams params_of(const AttentionArgs& args, const PagedKv& kv) {
   constexpr double kLog2E = 1.4426950408889634;
   AttentionParams params;
   params.dtype = args.q.dtype;
   params.q = args.q.data;
   params.out = args.out.data;
-  params.k_pages = args.k.data;
-  params.v_pages = args.v.data;
+  params.k = pages_of(args.k, kv.k_scales);
+  params.v = pages_of(args.v, kv.v_scales);
+  if (traits(params.k.format).has_tail()) params.tail = pages_of(kv.k_tail, {});
   params.q_token_stride = args.q.stride(-3);
   params.q_head_stride = args.q.stride(-2);
   params.out_token_stride = args.out.stride(-3);
   params.out_head_stride = args.out.stride(-2);
-  params.k_strides = strides_of(args.k);
-  params.v_strides = strides_of(args.v);
   params.page_size = args.k.size(1);
   params.num_kv_heads = args.k.size(2);
   params.heads_per_kv = args.q.size(-2) / params.num_kv_heads;
@@ -64,7 +77,7 @@ int64_t first_row(const TensorView& rows, const AttentionSequence& sequence) {
 
 // Appends the items of a sequence, the last rows first: they see the most keys, and short items at
 // the end balance the threads. Returns the number of multiply-adds.
-int64_t plan_sequence(const AttentionArgs& args, const AttentionParams& params,
+int64_t plan_sequence(const AttentionArgs& args, const PagedKv& kv, const AttentionParams& params,
                       const AttentionSequence& sequence, std::vector<AttentionItem>& items) {
   const TensorView& v_table = v_table_of(args);
   const int64_t num_rows = sequence.q_len * params.heads_per_kv;
@@ -74,6 +87,10 @@ int64_t plan_sequence(const AttentionArgs& args, const AttentionParams& params,
       AttentionItem item;
       item.k_table = args.k_page_table.as<int32_t>() + sequence.index * args.k_page_table.stride(0);
       item.v_table = v_table.as<int32_t>() + sequence.index * v_table.stride(0);
+      if (params.tail.data != nullptr && sequence.kv_len > 0) {
+        item.tail = kv.tails.as<int32_t>()[sequence.index];
+        item.tail_begin = (sequence.kv_len - 1) / kKvGroup * kKvGroup;
+      }
       item.q_begin = first_row(args.q, sequence);
       item.out_begin = first_row(args.out, sequence);
       item.first_position = sequence.position(0);
@@ -88,14 +105,17 @@ int64_t plan_sequence(const AttentionArgs& args, const AttentionParams& params,
   return 2 * num_rows * params.num_kv_heads * num_keys * params.head_dim;
 }
 
-void run_by_vectors(const AttentionArgs& args, const AttentionNames& names, SimdLevel level) {
+// `kv` has what the pages of args have besides: scales and tails.
+void run_by_vectors(const AttentionArgs& args, const PagedKv& kv, const AttentionNames& names,
+                    SimdLevel level) {
   check_sequences(args, names);
-  const AttentionParams params = params_of(args);
+  check_tails(names.op, kv);
+  const AttentionParams params = params_of(args, kv);
   thread_local std::vector<AttentionItem> plan;  // keeps its memory between calls
   plan.clear();
   int64_t work = 0;
   for (int64_t s = 0; s < batch_of(args); ++s) {
-    work += plan_sequence(args, params, sequence_of(args, s), plan);
+    work += plan_sequence(args, kv, params, sequence_of(args, s), plan);
   }
   const auto attend = attend_builds().at(level);
   const int64_t scratch_floats = attention_scratch_floats(params.head_dim);
@@ -129,15 +149,13 @@ bool runs_by_vectors(const AttentionArgs& args) {
 }
 
 void attention_prefill(const AttentionArgs& args, SimdLevel level) {
-  if (runs_by_vectors(args)) return run_by_vectors(args, {}, level);
+  if (runs_by_vectors(args)) return run_by_vectors(args, {}, {}, level);
   attention_in_double(args);
 }
 
 bool runs_by_vectors(const DecodeAttentionArgs& args) {
-  const bool is_plain = kv_format(args.kv.k_pages, {}) == KvFormat::plain &&
-                        kv_format(args.kv.v_pages, {}) == KvFormat::plain;
   const bool has_lists = args.tree.data != nullptr || args.blocks.rank == 2 || args.keys.rank == 3;
-  return is_plain && !has_lists && args.q.rank == 3 && args.kv.page_table.rank == 2 &&
+  return !has_lists && args.q.rank == 3 && args.kv.page_table.rank == 2 &&
          args.lse.data == nullptr && args.sinks.data == nullptr &&
          args.alibi_slopes.data == nullptr;
 }
@@ -153,7 +171,7 @@ void attention_decode(const DecodeAttentionArgs& args, SimdLevel level) {
                   .softcap = args.softcap,
                   .kv_lens = args.kv.seq_lens,
                   .k_page_table = args.kv.page_table},
-                 {"attention_decode", "k_pages", "seq_lens", "page_table"}, level);
+                 args.kv, {"attention_decode", "k_pages", "seq_lens", "page_table"}, level);
 }
 
 void attention_prefill(const AttentionArgs& args) { attention_prefill(args, simd_levels().back()); }

@@ -25,8 +25,8 @@ void attention_decode(const DecodeAttentionArgs& args, SimdLevel level);
 bool runs_by_vectors(const AttentionArgs& args);
 void attention_in_double(const AttentionArgs& args);
 
-// The same for attention_decode: one token per sequence over plain pages, without options. All
-// other calls go to decode_in_double, which takes every call.
+// The same for attention_decode: one token per sequence over pages in any format, with at most a
+// window and a softcap. All other calls go to decode_in_double, which takes every call.
 bool runs_by_vectors(const DecodeAttentionArgs& args);
 void decode_in_double(const DecodeAttentionArgs& args);
 

@@ -4,7 +4,7 @@
 //   o = sum_j w_j v_j / sum_j w_j,  w_j = 2^(x_j - m),  m = max_j x_j      over the keys j seen
 //
 // Work      An item's rows share a KV head. For each block of keys: unpack K transposed and V plain
-//           as floats; scores of all rows; weights of all rows; values of all rows.
+//           as floats, from pages in any format; then scores, weights and values of all rows.
 // Order     A score is one chain of multiply-adds over head_dim; an element of o is one chain over
 //           the keys seen, in order; m and the sums of weights move block by block. None of it
 //           depends on which rows share a tile, so a row has the same bits whatever the others are.
@@ -23,66 +23,12 @@
 #define HWY_TARGET_INCLUDE "cpu/attention_rows.cpp"
 #include "hwy/foreach_target.h"  // must precede highway.h
 #include "hwy/highway.h"
-#include "cpu/attention_vectors.h"  // of this instruction set: after both
+#include "cpu/attention_block.h"  // of this instruction set: after both
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
-
-// A row's keys within the block: [begin, end) of its 64.
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-// Iterates over an item's keys and values from a position on.
-class PagedRows {
- public:
-  // Offsets of a key and its value, in elements from the start of the pages.
-  struct Row {
-    int64_t k, v;
-  };
-
-  PagedRows(const AttentionParams& params, const AttentionItem& item, int64_t position)
-      : page_size_(params.page_size),
-        k_strides_(params.k_strides),
-        v_strides_(params.v_strides),
-        kv_head_(item.kv_head),
-        k_page_(item.k_table + position / params.page_size),
-        v_page_(item.v_table + position / params.page_size) {
-    enter_page(position % params.page_size);
-  }
-
-  // Moves to the next key. A page number is read only when its first row is needed: there may be
-  // none after the last.
-  Row take() {
-    if (slot_ == page_size_) {
-      ++k_page_, ++v_page_;
-      enter_page(0);
-    }
-    const Row row = row_;
-    ++slot_;
-    row_.k += k_strides_.row;
-    row_.v += v_strides_.row;
-    return row;
-  }
-
- private:
-  void enter_page(int64_t slot) {
-    slot_ = slot;
-    row_.k = *k_page_ * k_strides_.page + slot * k_strides_.row + kv_head_ * k_strides_.head;
-    row_.v = *v_page_ * v_strides_.page + slot * v_strides_.row + kv_head_ * v_strides_.head;
-  }
-
-  int64_t page_size_;
-  PageStrides k_strides_, v_strides_;
-  int64_t kv_head_;
-  const int32_t* k_page_;
-  const int32_t* v_page_;
-  int64_t slot_ = 0;
-  Row row_{};
-};
 
 // Computes one item in its scratch memory.
 template <class T>
@@ -92,12 +38,16 @@ class Rows {
       : p_(params),
         item_(item),
         padded_dim_((params.head_dim + kSumLanes - 1) / kSumLanes * kSumLanes),
-        state_stride_(padded_dim_ + kSumLanes) {
+        state_stride_(padded_dim_ + kSumLanes),
+        k_(params.k, item.k_table, params.page_size, item.kv_head, params.head_dim),
+        v_(params.v, item.v_table, params.page_size, item.kv_head, params.head_dim) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(scratch);
     scratch += (64 - address % 64) % 64 / sizeof(float);
     keys_ = scratch;
-    values_ = keys_ + params.head_dim * kKeyBlock;
-    weights_ = values_ + kKeyBlock * padded_dim_;
+    key_rows_ = keys_ + padded_dim_ * kKeyBlock;
+    values_ = key_rows_ + kKeyBlock * padded_dim_;
+    factors_ = values_ + kKeyBlock * padded_dim_;
+    weights_ = factors_ + 2 * padded_dim_;
     states_ = weights_ + kRowsPerItem * kKeyBlock;
     queries_ = states_ + kRowsPerItem * state_stride_;
     maxima_ = queries_ + kRowsPerItem * params.head_dim;
@@ -108,8 +58,8 @@ class Rows {
     const int64_t end = positions_[item_.num_rows - 1] + 1;
     const int64_t begin = first_seen(positions_[0]);
     for (int64_t block = begin / kKeyBlock * kKeyBlock; block < end; block += kKeyBlock) {
-      unpack_block(std::max(block, begin) - block, std::min(block + kKeyBlock, end) - block, block,
-                   end);
+      read_block(block, {std::max(block, begin) - block, std::min(block + kKeyBlock, end) - block},
+                 end);
       for (int64_t row = 0; row < item_.num_rows; row += kTileRows) score_tile(row, block);
       for (int64_t row = 0; row < item_.num_rows; ++row) weigh(row, range(row, block));
       for (int64_t row = 0; row < item_.num_rows; row += kTileRows) add_values(row, block);
@@ -132,15 +82,8 @@ class Rows {
   }
 
   void load_queries();
-  void unpack_block(int64_t begin, int64_t end, int64_t block, int64_t item_end);
-  void prefetch_row(PagedRows::Row row) const {
-    constexpr int64_t kLineElements = 64 / static_cast<int64_t>(sizeof(T));
-    for (int64_t i = 0; i < p_.head_dim; i += kLineElements) {
-      __builtin_prefetch(static_cast<const T*>(p_.k_pages) + row.k + i);
-      __builtin_prefetch(static_cast<const T*>(p_.v_pages) + row.v + i);
-    }
-  }
-  void transpose_keys(const T* const* rows, int64_t begin, int64_t end);
+  void read_block(int64_t block, KeyRange keys, int64_t end);
+  void read_tail(int64_t block, KeyRange keys);
   void score_tile(int64_t first, int64_t block);
   void weigh(int64_t row, KeyRange keys);
   Vector score_of(Vector product) const;
@@ -152,12 +95,16 @@ class Rows {
   const AttentionItem& item_;
   int64_t padded_dim_;
   int64_t state_stride_;
-  float* keys_;     // [head_dim, 64]: the block's keys, transposed; unseen columns are stale
-  float* values_;   // [64, padded_dim]; unseen rows are stale
-  float* weights_;  // [rows, 64]: scores, then weights
-  float* states_;   // [rows, padded_dim + 16]: unnormalised o, then partial sums of weights
-  float* queries_;  // [rows, head_dim]
-  float* maxima_;   // [rows]
+  PagedRows k_;
+  PagedRows v_;
+  float* keys_;      // [padded_dim, 64]: the block's keys, transposed; unseen columns are stale
+  float* key_rows_;  // [64, padded_dim]: the same before; unseen rows are stale
+  float* values_;    // [64, padded_dim]; unseen rows are stale
+  float* factors_;   // [2, padded_dim]: scales and lows of columns
+  float* weights_;   // [rows, 64]: scores, then weights
+  float* states_;    // [rows, padded_dim + 16]: unnormalised o, then partial sums of weights
+  float* queries_;   // [rows, head_dim]
+  float* maxima_;    // [rows]
   int64_t positions_[kRowsPerItem];
 };
 
@@ -173,58 +120,26 @@ void Rows<T>::load_queries() {
   std::memset(states_, 0, static_cast<size_t>(item_.num_rows * state_stride_) * sizeof(float));
 }
 
-// Unpacks keys [begin, end) of the block to floats, and reads nothing else of the pages. It also
-// prefetches the next block: rows of one head are apart and pages anywhere, so the hardware
-// prefetcher does not find them.
+// Reads these keys of the block and their values, and nothing else of the pages; the item's keys
+// end at position `end`.
 template <class T>
-void Rows<T>::unpack_block(int64_t begin, int64_t end, int64_t block, int64_t item_end) {
-  const T* k_rows[kKeyBlock];
-  PagedRows rows(p_, item_, block + begin);
-  PagedRows next_rows(p_, item_, std::min(block + begin + kKeyBlock, item_end - 1));
-  const int64_t num_ahead = item_end - block - kKeyBlock;
-  for (int64_t key = begin; key < end; ++key) {
-    if (key < num_ahead) prefetch_row(next_rows.take());
-    const PagedRows::Row row = rows.take();
-    k_rows[key] = static_cast<const T*>(p_.k_pages) + row.k;
-    const T* v = static_cast<const T*>(p_.v_pages) + row.v;
-    float* value = values_ + key * padded_dim_;
-    int64_t i = 0;
-    for (; i + kLanes <= p_.head_dim; i += kLanes) {
-      hn::StoreU(load_floats(kFloats, v + i), kFloats, value + i);
-    }
-    for (; i < p_.head_dim; ++i) value[i] = to_float(v[i]);
-    for (; i < padded_dim_; ++i) value[i] = 0.0f;
-  }
-  transpose_keys(k_rows, begin, end);
+void Rows<T>::read_block(int64_t block, KeyRange keys, int64_t end) {
+  k_.enter(block, keys.begin, end);
+  v_.enter(block, keys.begin, end);
+  const int64_t in_pages = std::clamp(item_.tail_begin - block, keys.begin, keys.end);
+  k_.read({keys.begin, in_pages}, key_rows_, padded_dim_, factors_);
+  if (in_pages < keys.end) read_tail(block, {in_pages, keys.end});
+  v_.read(keys, values_, padded_dim_, factors_);
+  transpose(key_rows_, padded_dim_, keys, keys_);
 }
 
-// Transposes 4 x 4 squares in registers; the edges element by element.
+// Keys at tail_begin and later: a page of 32 rows, whose positions count from there.
 template <class T>
-void Rows<T>::transpose_keys(const T* const* rows, int64_t begin, int64_t end) {
-  const hn::CappedTag<float, 4> four;
-  const int64_t whole_dim = p_.head_dim / 4 * 4;
-  const int64_t first = std::min((begin + 3) / 4 * 4, end);
-  const int64_t last = std::max(end / 4 * 4, first);
-  for (int64_t key = first; key < last; key += 4) {
-    for (int64_t i = 0; i < whole_dim; i += 4) {
-      const auto a = load_floats(four, rows[key] + i), b = load_floats(four, rows[key + 1] + i);
-      const auto c = load_floats(four, rows[key + 2] + i), d = load_floats(four, rows[key + 3] + i);
-      const auto ac_low = hn::InterleaveLower(four, a, c), bd_low = hn::InterleaveLower(four, b, d);
-      const auto ac_high = hn::InterleaveUpper(four, a, c);
-      const auto bd_high = hn::InterleaveUpper(four, b, d);
-      float* to = keys_ + i * kKeyBlock + key;
-      hn::StoreU(hn::InterleaveLower(four, ac_low, bd_low), four, to);
-      hn::StoreU(hn::InterleaveUpper(four, ac_low, bd_low), four, to + kKeyBlock);
-      hn::StoreU(hn::InterleaveLower(four, ac_high, bd_high), four, to + 2 * kKeyBlock);
-      hn::StoreU(hn::InterleaveUpper(four, ac_high, bd_high), four, to + 3 * kKeyBlock);
-    }
-  }
-  for (int64_t key = begin; key < end; ++key) {
-    const bool is_done = key >= first && key < last;
-    for (int64_t i = is_done ? whole_dim : 0; i < p_.head_dim; ++i) {
-      keys_[i * kKeyBlock + key] = to_float(rows[key][i]);
-    }
-  }
+void Rows<T>::read_tail(int64_t block, KeyRange keys) {
+  const int64_t shift = block - item_.tail_begin;
+  PagedRows tail(p_.tail, &item_.tail, kKvGroup, item_.kv_head, p_.head_dim);
+  tail.enter(shift, keys.begin, shift + keys.end);
+  tail.read(keys, key_rows_, padded_dim_, factors_);
 }
 
 // q . k for a tile of rows and every vector of keys that some row sees part of.
@@ -368,7 +283,7 @@ namespace tessera::cpu {
 
 int64_t attention_scratch_floats(int64_t head_dim) {
   const int64_t padded_dim = (head_dim + kSumLanes - 1) / kSumLanes * kSumLanes;
-  const int64_t of_block = kKeyBlock * (head_dim + padded_dim);
+  const int64_t of_block = 3 * kKeyBlock * padded_dim + 2 * padded_dim;
   const int64_t of_row = kKeyBlock + padded_dim + kSumLanes + head_dim + 1;
   return of_block + kRowsPerItem * of_row + 16;  // 16: room to align to a cache line
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "cpu/simd_dispatch.h"
 #include "tessera/core/dtype.h"
+#include "tessera/ops/kv_format.h"
 
 namespace tessera::cpu {
 
@@ -26,19 +28,30 @@ struct PageStrides {
   int64_t head = 0;
 };
 
+// Keys, or values, of a cache; what an element is worth says tessera/ops/kv_cache.h.
+struct AttentionPages {
+  KvFormat format = KvFormat::plain;
+  DType dtype = DType::f32;    // of the elements, or of their codes
+  const void* data = nullptr;  // [num_pages, page_size, num_kv_heads, head_dim]
+  PageStrides strides;
+  // What KvScales of the format says: f32 by head, f16 by row or column; null: none.
+  const void* scales = nullptr;
+  PageStrides scale_strides;  // a row is a group of 32 tokens if scales are by column
+  int64_t column_stride = 0;  // by column: from one column's scale to the next
+};
+
 // What all items of a call share. Strides count elements.
 struct AttentionParams {
-  DType dtype = DType::f32;       // of q, out and the pages
-  const void* q = nullptr;        // heads of head_dim elements
-  void* out = nullptr;            // like q; may be q
-  const void* k_pages = nullptr;  // [num_pages, page_size, num_kv_heads, head_dim]
-  const void* v_pages = nullptr;  // like k_pages; num_pages may differ
+  DType dtype = DType::f32;  // of q and out
+  const void* q = nullptr;   // heads of head_dim elements
+  void* out = nullptr;       // like q; may be q
+  AttentionPages k;
+  AttentionPages v;     // the number of pages may differ from that of k
+  AttentionPages tail;  // [num_tails, 32, ...]: the newest keys, where k has scales by column
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
   int64_t out_token_stride = 0;
   int64_t out_head_stride = 0;
-  PageStrides k_strides;
-  PageStrides v_strides;
   int64_t page_size = 0;
   int64_t num_kv_heads = 0;
   int64_t heads_per_kv = 0;  // query heads that share a KV head
@@ -55,6 +68,8 @@ struct AttentionParams {
 struct AttentionItem {
   const int32_t* k_table = nullptr;  // of the sequence: token t is in page k_table[t / page_size]
   const int32_t* v_table = nullptr;
+  int32_t tail = 0;  // keys from tail_begin on are in this tail
+  int64_t tail_begin = std::numeric_limits<int64_t>::max();
   int64_t q_begin = 0;         // the element of q that begins the sequence's first query
   int64_t out_begin = 0;       // the same in out
   int64_t first_position = 0;  // of that query; negative positions see no key

@@ -1,4 +1,4 @@
-// Building blocks of attention for one instruction set: 2^x, unpacking, and tiles of products.
+// Building blocks of attention for one instruction set: 2^x and tiles of products.
 // SPDX-License-Identifier: MIT
 //
 // Compiled once for each instruction set of hwy/foreach_target.h, so the include guard below is
@@ -15,7 +15,6 @@
 
 #include "cpu/attention_rows.h"
 #include "hwy/highway.h"
-#include "tessera/core/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
@@ -52,28 +51,6 @@ HWY_INLINE Vector exp2_of(Vector x) {
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(ints, shifted));
   const Vector scaled = hn::Mul(p, hn::BitCast(kFloats, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kFloats, -126.0f)), scaled);
-}
-
-// Elements of the pages as floats; exact.
-template <class D>
-HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
-  return hn::LoadU(d, from);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_floats(D d, const Bf16* from) {
-  const hn::Rebind<hwy::bfloat16_t, D> narrow;
-  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::bfloat16_t*>(from)));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_floats(D d, const F16* from) {
-  const hn::Rebind<hwy::float16_t, D> narrow;
-  const hn::Vec<D> wide =
-      hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
-  if constexpr (HWY_TARGET != HWY_SSE4) return wide;
-  // Without F16C, Highway converts infinity and NaN to numbers of 2^16 and more.
-  const auto is_special = hn::Ge(hn::Abs(wide), hn::Set(d, 65536.0f));
-  const auto special = hn::Or(wide, hn::Set(d, std::numeric_limits<float>::infinity()));
-  return hn::IfThenElse(is_special, special, wide);
 }
 
 // c[r, j] += sum_k a[r, k] * b[k, j] for kRows rows and kVectors vectors of j, each element as one

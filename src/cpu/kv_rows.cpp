@@ -222,7 +222,7 @@ void KvTokens::read_v(int64_t sequence, int64_t token, int64_t head, float* elem
   v_.read(page(sequence, token), token % kv_.v_pages.size(1), head, elements);
 }
 
-void check_tokens(const char* op, const PagedKv& kv) {
+void check_tokens(std::string_view op, const PagedKv& kv) {
   const KvTokens tokens(kv);
   const int64_t page_size = kv.k_pages.size(1), num_pages = kv.k_pages.size(0);
   const bool has_table = kv.page_table.rank == 2;
@@ -239,7 +239,14 @@ void check_tokens(const char* op, const PagedKv& kv) {
       fail(concat(op, ": page_table[", s, ", ", t / page_size, "] is ", page,
                   "; k_pages has pages 0 to ", num_pages - 1));
     }
-    if (!traits(kv_format(kv.k_pages, kv.k_scales)).has_tail() || length == 0) continue;
+  }
+  check_tails(op, kv);
+}
+
+void check_tails(std::string_view op, const PagedKv& kv) {
+  if (!traits(kv_format(kv.k_pages, kv.k_scales)).has_tail()) return;
+  for (int64_t s = 0; s < kv.seq_lens.size(0); ++s) {
+    if (kv.seq_lens.as<int32_t>()[s] == 0) continue;
     const int64_t tail = kv.tails.as<int32_t>()[s];
     if (tail >= 0 && tail < kv.k_tail.size(0)) continue;
     fail(concat(op, ": tails[", s, "] is ", tail, "; k_tail has tails 0 to ",

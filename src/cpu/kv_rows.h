@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "tessera/ops/kv_cache.h"
 
@@ -59,6 +60,8 @@ class KvTokens {
 };
 
 // Refuses lengths, pages and tails out of range. `op` begins the message.
-void check_tokens(const char* op, const PagedKv& kv);
+void check_tokens(std::string_view op, const PagedKv& kv);
+// Tails alone, where keys have any.
+void check_tails(std::string_view op, const PagedKv& kv);
 
 }  // namespace tessera::cpu

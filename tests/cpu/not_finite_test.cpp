@@ -37,6 +37,17 @@ class NotFinite : public ::testing::TestWithParam<std::tuple<KvCaseFormat, doubl
     if (is_plain() || is_fp8()) return token == kBadToken && column == kBadColumn;
     return token == kBadToken;
   }
+
+  // What each element of the output must be.
+  void expect_tainted(const Values& out, bool is_key) const {
+    for (int64_t i = 0; i < 4 * KvCase::kHeads * KvCase::kDim; ++i) {
+      const int64_t head = i / KvCase::kDim % (2 * KvCase::kHeads) / 2, column = i % KvCase::kDim;
+      const bool sees = i / KvCase::kDim < 2 * KvCase::kHeads && head == kBadHead;
+      const bool is_bad = sees && (is_key || !(is_plain() || is_fp8()) || column == kBadColumn);
+      ASSERT_EQ(!std::isfinite(out[static_cast<size_t>(i)]), is_bad)
+          << (is_key ? "key " : "value ") << i;
+    }
+  }
 };
 
 TEST_P(NotFinite, ComesBackAsNanWithAllThatSharesItsScale) {
@@ -65,15 +76,16 @@ TEST_P(NotFinite, ReachesEveryQueryThatSeesIt) {
     const Index shape = {2, 2 * KvCase::kHeads, KvCase::kDim};
     Tensor q(DType::f32, shape), out(DType::f32, shape), lse(DType::f32, {shape[0], shape[1]});
     fill_normal(q, 17);
-    cpu::attention_decode({.q = q, .kv = c.kv(), .out = out, .scale = 0.2f, .lse = lse});
-    const Values values = values_of(out), lses = values_of(lse);
-    for (int64_t i = 0; i < 4 * KvCase::kHeads * KvCase::kDim; ++i) {
-      const int64_t head = i / KvCase::kDim % (2 * KvCase::kHeads) / 2, column = i % KvCase::kDim;
-      const bool sees = i / KvCase::kDim < 2 * KvCase::kHeads && head == kBadHead;
-      const bool is_bad = sees && (is_key || !(is_plain() || is_fp8()) || column == kBadColumn);
-      ASSERT_EQ(!std::isfinite(values[static_cast<size_t>(i)]), is_bad)
-          << (is_key ? "key " : "value ") << i;
+    DecodeAttentionArgs args{.q = q, .kv = c.kv(), .out = out, .scale = 0.2f};
+    ASSERT_TRUE(cpu::runs_by_vectors(args));
+    for (const cpu::SimdLevel level : cpu::simd_levels()) {
+      cpu::attention_decode(args, level);
+      expect_tainted(values_of(out), is_key);
     }
+    args.lse = lse;
+    cpu::attention_decode(args);
+    expect_tainted(values_of(out), is_key);
+    const Values lses = values_of(lse);
     for (size_t i = 0; i < lses.size(); ++i) {
       const bool sees = i < 2 * KvCase::kHeads && static_cast<int64_t>(i) / 2 == kBadHead;
       ASSERT_EQ(std::isnan(lses[i]), is_key && sees) << i;
