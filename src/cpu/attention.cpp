@@ -19,32 +19,15 @@ namespace {
 // Below this many multiply-adds a call takes a few microseconds, as long as waking threads.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
 
-PageStrides strides_of(const TensorView& pages) {
-  return {pages.stride(0), pages.stride(1), pages.stride(2)};
-}
-
-AttentionPages pages_of(const TensorView& data, const TensorView& scales) {
-  AttentionPages pages;
-  pages.format = kv_format(data, scales);
-  pages.dtype = data.dtype;
-  pages.data = data.data;
-  pages.strides = strides_of(data);
-  pages.scales = scales.data;
-  if (scales.rank == 1) pages.scale_strides.head = scales.size(0) == 1 ? 0 : 1;
-  if (scales.rank >= 4) pages.scale_strides = strides_of(scales);
-  if (scales.rank == 5) pages.column_stride = scales.stride(3);
-  return pages;
-}
-
 AttentionParams params_of(const AttentionArgs& args, const PagedKv& kv) {
   constexpr double kLog2E = 1.4426950408889634;
   AttentionParams params;
   params.dtype = args.q.dtype;
   params.q = args.q.data;
   params.out = args.out.data;
-  params.k = pages_of(args.k, kv.k_scales);
-  params.v = pages_of(args.v, kv.v_scales);
-  if (traits(params.k.format).has_tail()) params.tail = pages_of(kv.k_tail, {});
+  params.k = kv_pages(args.k, kv.k_scales);
+  params.v = kv_pages(args.v, kv.v_scales);
+  if (traits(params.k.format).has_tail()) params.tail = kv_pages(kv.k_tail, {});
   params.q_token_stride = args.q.stride(-3);
   params.q_head_stride = args.q.stride(-2);
   params.out_token_stride = args.out.stride(-3);

@@ -100,7 +100,7 @@ HWY_NOINLINE void separate(const F16* pairs, int64_t count, float* scales, float
 // The rows of one sequence and head, block after block.
 class PagedRows {
  public:
-  PagedRows(const AttentionPages& pages, const int32_t* table, int64_t page_size, int64_t kv_head,
+  PagedRows(const KvPages& pages, const int32_t* table, int64_t page_size, int64_t kv_head,
             int64_t head_dim)
       : pages_(pages),
         table_(table),
@@ -204,7 +204,7 @@ class PagedRows {
     }
   }
 
-  const AttentionPages& pages_;
+  const KvPages& pages_;
   const int32_t* table_;
   int64_t page_size_;
   int64_t kv_head_;
@@ -214,56 +214,6 @@ class PagedRows {
   int64_t next_block_ = -1;
   int64_t next_end_ = 0;  // of the next block's keys
 };
-
-// Four vectors whose blocks of four lanes are rows become four whose blocks are columns.
-HWY_INLINE void transpose_blocks(Vector& a, Vector& b, Vector& c, Vector& d) {
-  const Vector ac_low = hn::InterleaveLower(kFloats, a, c);
-  const Vector bd_low = hn::InterleaveLower(kFloats, b, d);
-  const Vector ac_high = hn::InterleaveUpper(kFloats, a, c);
-  const Vector bd_high = hn::InterleaveUpper(kFloats, b, d);
-  a = hn::InterleaveLower(kFloats, ac_low, bd_low);
-  b = hn::InterleaveUpper(kFloats, ac_low, bd_low);
-  c = hn::InterleaveLower(kFloats, ac_high, bd_high);
-  d = hn::InterleaveUpper(kFloats, ac_high, bd_high);
-}
-
-// A square of kLanes rows, `stride` apart, to one of rows kKeyBlock apart.
-HWY_INLINE void transpose_square(const float* from, int64_t stride, float* to) {
-  Vector v[kLanes];
-  for (int64_t r = 0; r < kLanes; ++r) v[r] = hn::LoadU(kFloats, from + r * stride);
-  for (int64_t r = 0; r < kLanes; r += 4) transpose_blocks(v[r], v[r + 1], v[r + 2], v[r + 3]);
-  // Block b of v[4 i + r] is now part i of column 4 b + r.
-  for (int64_t r = 0; r < 4; ++r) {
-    float* column = to + r * kKeyBlock;
-    if constexpr (kLanes == 4) {
-      hn::StoreU(v[r], kFloats, column);
-    } else if constexpr (kLanes == 8) {
-      hn::StoreU(hn::ConcatLowerLower(kFloats, v[4 + r], v[r]), kFloats, column);
-      hn::StoreU(hn::ConcatUpperUpper(kFloats, v[4 + r], v[r]), kFloats, column + 4 * kKeyBlock);
-    } else {
-      const auto store_pair = [column](Vector even, Vector odd, int64_t first) HWY_ATTR {
-        hn::StoreU(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even), kFloats,
-                   column + first * kKeyBlock);
-        hn::StoreU(hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even)), kFloats,
-                   column + (first + 4) * kKeyBlock);
-      };
-      store_pair(hn::ConcatLowerLower(kFloats, v[8 + r], v[r]),
-                 hn::ConcatLowerLower(kFloats, v[12 + r], v[4 + r]), 0);
-      store_pair(hn::ConcatUpperUpper(kFloats, v[8 + r], v[r]),
-                 hn::ConcatUpperUpper(kFloats, v[12 + r], v[4 + r]), 8);
-    }
-  }
-}
-
-// Rows of a block become columns of `to`, [row_stride, 64], by whole vectors: neighbours of `keys`
-// may be among them.
-HWY_NOINLINE void transpose(const float* rows, int64_t row_stride, KeyRange keys, float* to) {
-  for (int64_t key = keys.begin / kLanes * kLanes; key < keys.end; key += kLanes) {
-    for (int64_t i = 0; i < row_stride; i += kLanes) {
-      transpose_square(rows + key * row_stride + i, row_stride, to + i * kKeyBlock + key);
-    }
-  }
-}
 
 }  // namespace
 }  // namespace tessera::cpu::HWY_NAMESPACE

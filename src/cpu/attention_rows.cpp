@@ -130,7 +130,7 @@ void Rows<T>::read_block(int64_t block, KeyRange keys, int64_t end) {
   k_.read({keys.begin, in_pages}, key_rows_, padded_dim_, factors_);
   if (in_pages < keys.end) read_tail(block, {in_pages, keys.end});
   v_.read(keys, values_, padded_dim_, factors_);
-  transpose(key_rows_, padded_dim_, keys, keys_);
+  transpose(key_rows_, padded_dim_, keys.begin, keys.end, keys_);
 }
 
 // Keys at tail_begin and later: a page of 32 rows, whose positions count from there.

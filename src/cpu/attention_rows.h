@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
+#include "cpu/kv_rows.h"
 #include "cpu/simd_dispatch.h"
 #include "tessera/core/dtype.h"
-#include "tessera/ops/kv_format.h"
 
 namespace tessera::cpu {
 
@@ -21,33 +21,14 @@ inline constexpr int64_t kSumLanes = 16;
 // little compared to its products, few enough that their state stays in the cache.
 inline constexpr int64_t kRowsPerItem = 96;
 
-// Strides of pages, of rows within a page, and of heads, in elements.
-struct PageStrides {
-  int64_t page = 0;
-  int64_t row = 0;
-  int64_t head = 0;
-};
-
-// Keys, or values, of a cache; what an element is worth says tessera/ops/kv_cache.h.
-struct AttentionPages {
-  KvFormat format = KvFormat::plain;
-  DType dtype = DType::f32;    // of the elements, or of their codes
-  const void* data = nullptr;  // [num_pages, page_size, num_kv_heads, head_dim]
-  PageStrides strides;
-  // What KvScales of the format says: f32 by head, f16 by row or column; null: none.
-  const void* scales = nullptr;
-  PageStrides scale_strides;  // a row is a group of 32 tokens if scales are by column
-  int64_t column_stride = 0;  // by column: from one column's scale to the next
-};
-
 // What all items of a call share. Strides count elements.
 struct AttentionParams {
   DType dtype = DType::f32;  // of q and out
   const void* q = nullptr;   // heads of head_dim elements
   void* out = nullptr;       // like q; may be q
-  AttentionPages k;
-  AttentionPages v;     // the number of pages may differ from that of k
-  AttentionPages tail;  // [num_tails, 32, ...]: the newest keys, where k has scales by column
+  KvPages k;
+  KvPages v;     // the number of pages may differ from that of k
+  KvPages tail;  // [num_tails, 32, ...]: the newest keys, where k has scales by column
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
   int64_t out_token_stride = 0;

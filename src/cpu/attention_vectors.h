@@ -1,4 +1,4 @@
-// Building blocks of attention for one instruction set: 2^x and tiles of products.
+// Building blocks of attention for one instruction set: 2^x, transposes, and tiles of products.
 // SPDX-License-Identifier: MIT
 //
 // Compiled once for each instruction set of hwy/foreach_target.h, so the include guard below is
@@ -51,6 +51,57 @@ HWY_INLINE Vector exp2_of(Vector x) {
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(ints, shifted));
   const Vector scaled = hn::Mul(p, hn::BitCast(kFloats, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kFloats, -126.0f)), scaled);
+}
+
+// Four vectors whose blocks of four lanes are rows become four whose blocks are columns.
+HWY_INLINE void transpose_blocks(Vector& a, Vector& b, Vector& c, Vector& d) {
+  const Vector ac_low = hn::InterleaveLower(kFloats, a, c);
+  const Vector bd_low = hn::InterleaveLower(kFloats, b, d);
+  const Vector ac_high = hn::InterleaveUpper(kFloats, a, c);
+  const Vector bd_high = hn::InterleaveUpper(kFloats, b, d);
+  a = hn::InterleaveLower(kFloats, ac_low, bd_low);
+  b = hn::InterleaveUpper(kFloats, ac_low, bd_low);
+  c = hn::InterleaveLower(kFloats, ac_high, bd_high);
+  d = hn::InterleaveUpper(kFloats, ac_high, bd_high);
+}
+
+// A square of kLanes rows, `stride` apart, to one of rows kKeyBlock apart.
+HWY_INLINE void transpose_square(const float* from, int64_t stride, float* to) {
+  Vector v[kLanes];
+  for (int64_t r = 0; r < kLanes; ++r) v[r] = hn::LoadU(kFloats, from + r * stride);
+  for (int64_t r = 0; r < kLanes; r += 4) transpose_blocks(v[r], v[r + 1], v[r + 2], v[r + 3]);
+  // Block b of v[4 i + r] is now part i of column 4 b + r.
+  for (int64_t r = 0; r < 4; ++r) {
+    float* column = to + r * kKeyBlock;
+    if constexpr (kLanes == 4) {
+      hn::StoreU(v[r], kFloats, column);
+    } else if constexpr (kLanes == 8) {
+      hn::StoreU(hn::ConcatLowerLower(kFloats, v[4 + r], v[r]), kFloats, column);
+      hn::StoreU(hn::ConcatUpperUpper(kFloats, v[4 + r], v[r]), kFloats, column + 4 * kKeyBlock);
+    } else {
+      const auto store_pair = [column](Vector even, Vector odd, int64_t first) HWY_ATTR {
+        hn::StoreU(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even), kFloats,
+                   column + first * kKeyBlock);
+        hn::StoreU(hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even)), kFloats,
+                   column + (first + 4) * kKeyBlock);
+      };
+      store_pair(hn::ConcatLowerLower(kFloats, v[8 + r], v[r]),
+                 hn::ConcatLowerLower(kFloats, v[12 + r], v[4 + r]), 0);
+      store_pair(hn::ConcatUpperUpper(kFloats, v[8 + r], v[r]),
+                 hn::ConcatUpperUpper(kFloats, v[12 + r], v[4 + r]), 8);
+    }
+  }
+}
+
+// Rows [begin, end) of a block become columns of `to`, [row_stride, 64], by whole vectors, so their
+// neighbours may as well.
+HWY_INLINE void transpose(const float* rows, int64_t row_stride, int64_t begin, int64_t end,
+                          float* to) {
+  for (int64_t key = begin / kLanes * kLanes; key < end; key += kLanes) {
+    for (int64_t i = 0; i < row_stride; i += kLanes) {
+      transpose_square(rows + key * row_stride + i, row_stride, to + i * kKeyBlock + key);
+    }
+  }
 }
 
 // c[r, j] += sum_k a[r, k] * b[k, j] for kRows rows and kVectors vectors of j, each element as one

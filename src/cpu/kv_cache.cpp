@@ -187,6 +187,60 @@ void check_copies(const KvCopyPagesArgs& args) {
               ", and each target must be written once and read by no copy of the call"));
 }
 
+// Reads rows back and stores them in the types of args.k and args.v.
+class Gather {
+ public:
+  Gather(const KvGatherArgs& args, const KvTokens& tokens)
+      : args_(args),
+        tokens_(tokens),
+        k_(kv_pages(args.kv.k_pages, args.kv.k_scales)),
+        v_(kv_pages(args.kv.v_pages, args.kv.v_scales)),
+        k_out_(one_page(args.k), {}),
+        v_out_(one_page(args.v), {}),
+        read_(kv_read_builds().best()) {}
+
+  // Tokens of a sequence from a multiple of kKvRun on.
+  void copy(int64_t sequence, int64_t begin) const {
+    const PagedKv& kv = args_.kv;
+    const int64_t d = args_.k.size(2), end = std::min(begin + kKvRun, tokens_.length(sequence));
+    const int64_t k_end = std::clamp(tokens_.tail_begin(sequence), begin, end);
+    const int64_t first = args_.starts.as<int32_t>()[sequence];
+    const bool has_table = kv.page_table.rank == 2;
+    const auto own_page = static_cast<int32_t>(sequence);
+    KvRun run{.table = has_table ? kv.page_table.as<int32_t>() + sequence * kv.page_table.stride(0)
+                                 : &own_page,
+              .page_size = kv.k_pages.size(1),
+              .head_dim = d,
+              .begin = begin};
+    float* rows = thread_scratch(kv_run_floats(d));
+    for (; run.head < args_.k.size(1); ++run.head) {
+      run.count = k_end - begin;
+      read_(k_, run, rows);
+      store(k_out_, rows, first, run);
+      for (int64_t token = k_end; token < end; ++token) {
+        tokens_.read_k(sequence, token, run.head, rows);
+        k_out_.write(0, first + token, run.head, rows);
+      }
+      run.count = end - begin;
+      read_(v_, run, rows);
+      store(v_out_, rows, first, run);
+    }
+  }
+
+ private:
+  static void store(const KvRows& out, const float* rows, int64_t first, const KvRun& run) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      out.write(0, first + run.begin + i, run.head, rows + i * kv_run_stride(run.head_dim));
+    }
+  }
+
+  const KvGatherArgs& args_;
+  const KvTokens& tokens_;
+  KvPages k_, v_;
+  KvRows k_out_, v_out_;
+  void (*read_)(const KvPages&, const KvRun&, float*);
+};
+
 }  // namespace
 
 void kv_append(const KvAppendArgs& args) {
@@ -235,18 +289,11 @@ void kv_gather(const KvGatherArgs& args) {
     fail(concat("kv_gather: starts[", s, "] is ", starts[s], " and seq_lens[", s, "] is ",
                 tokens.length(s), "; k has ", num_rows, " tokens"));
   }
-  const KvRows k_out(one_page(args.k), {}), v_out(one_page(args.v), {});
-  const int64_t num_heads = args.k.size(1), d = args.k.size(2);
+  const Gather gather(args, tokens);
   for (int64_t s = 0; s < batch; ++s) {
-    parallel_for(tokens.length(s), 2 * num_heads * d, [&](int64_t token) {
-      float* elements = thread_scratch(d);
-      for (int64_t head = 0; head < num_heads; ++head) {
-        tokens.read_k(s, token, head, elements);
-        k_out.write(0, starts[s] + token, head, elements);
-        tokens.read_v(s, token, head, elements);
-        v_out.write(0, starts[s] + token, head, elements);
-      }
-    });
+    const int64_t num_runs = (tokens.length(s) + kKvRun - 1) / kKvRun;
+    parallel_for(num_runs, 2 * kKvRun * args.k.size(1) * args.k.size(2),
+                 [&](int64_t run) { gather.copy(s, run * kKvRun); });
   }
 }
 

@@ -74,6 +74,10 @@ int unsigned_code(float x, float scale, float low, int highest) {
   return static_cast<int>(shifted_code((x - low) / scale, 0, highest));
 }
 
+PageStrides strides_of(const TensorView& pages) {
+  return {pages.stride(0), pages.stride(1), pages.stride(2)};
+}
+
 void set_nibble(uint8_t* byte, bool is_high, int code) {
   const int shift = is_high ? 4 : 0;
   *byte = static_cast<uint8_t>((*byte & ~(15 << shift)) | (code << shift));
@@ -200,6 +204,19 @@ void KvRows::write_group(int64_t page, int64_t group, int64_t head, const float*
   }
 }
 
+KvPages kv_pages(const TensorView& pages, const TensorView& scales) {
+  KvPages made;
+  made.format = kv_format(pages, scales);
+  made.dtype = pages.dtype;
+  made.data = pages.data;
+  made.strides = strides_of(pages);
+  made.scales = scales.data;
+  if (scales.rank == 1) made.scale_strides.head = scales.size(0) == 1 ? 0 : 1;
+  if (scales.rank >= 4) made.scale_strides = strides_of(scales);
+  if (scales.rank == 5) made.column_stride = scales.stride(3);
+  return made;
+}
+
 KvTokens::KvTokens(const PagedKv& kv)
     : kv_(kv), k_(kv.k_pages, kv.k_scales), v_(kv.v_pages, kv.v_scales) {}
 
@@ -209,10 +226,13 @@ int64_t KvTokens::page(int64_t sequence, int64_t token) const {
   return table.as<int32_t>()[sequence * table.stride(0) + token / kv_.k_pages.size(1)];
 }
 
+int64_t KvTokens::tail_begin(int64_t sequence) const {
+  const int64_t end = length(sequence);
+  return traits(k_.format()).has_tail() && end > 0 ? (end - 1) / kKvGroup * kKvGroup : end;
+}
+
 void KvTokens::read_k(int64_t sequence, int64_t token, int64_t head, float* elements) const {
-  const bool is_in_tail =
-      traits(k_.format()).has_tail() && token / kKvGroup == (length(sequence) - 1) / kKvGroup;
-  if (!is_in_tail) {
+  if (token < tail_begin(sequence)) {
     return k_.read(page(sequence, token), token % kv_.k_pages.size(1), head, elements);
   }
   KvRows(kv_.k_tail, {}).read(kv_.tails.as<int32_t>()[sequence], token % kKvGroup, head, elements);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu/kv_cache.h"
+#include "cpu/kv_rows.h"
 #include "tests/cpu/attention_case.h"
 
 namespace tessera::testing {
@@ -110,28 +111,24 @@ class QuantisedCase {
             .softcap = scores.softcap};
   }
 
-  // The sequences with keys and values as they read back.
+  // The sequences with keys and values as they read back, row by row.
   std::vector<Sequence> read_back() const {
     std::vector<Sequence> sequences;
     HeadShape in_float = shape_;
     in_float.dtype = DType::f32;
-    const auto batch = static_cast<int64_t>(parts_.size());
-    Values starts(parts_.size() + 1, 0.0);
+    const PagedKv cache = kv();
+    const cpu::KvTokens tokens(cache);
     for (size_t s = 0; s < parts_.size(); ++s) {
-      starts[s + 1] = starts[s] + static_cast<double>(parts_[s].seq_len);
-    }
-    const Index shape = {static_cast<int64_t>(starts.back()), shape_.num_kv_heads, shape_.head_dim};
-    Tensor k(DType::f32, shape), v(DType::f32, shape);
-    cpu::kv_gather({.kv = kv(), .starts = tensor_of(DType::i32, {batch}, starts), .k = k, .v = v});
-    for (size_t s = 0; s < parts_.size(); ++s) {
-      const Part& part = parts_[s];
-      Sequence& read = sequences.emplace_back(in_float, part.seq_len, 1);
-      const auto first = static_cast<int64_t>(starts[s]);
-      for (int64_t t = 0; t < part.seq_len; ++t) {
-        copy_token(k, first + t, read.k, t);
-        copy_token(v, first + t, read.v, t);
+      Sequence& read = sequences.emplace_back(in_float, parts_[s].seq_len, 1);
+      read.q = parts_[s].sequence->q.to(cpu_device());
+      for (int64_t t = 0; t < parts_[s].seq_len; ++t) {
+        for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
+          const int64_t row = (t * shape_.num_kv_heads + head) * shape_.head_dim;
+          const auto index = static_cast<int64_t>(s);
+          tokens.read_k(index, t, head, read.k.view().as<float>() + row);
+          tokens.read_v(index, t, head, read.v.view().as<float>() + row);
+        }
       }
-      read.q = part.sequence->q.to(cpu_device());
     }
     return sequences;
   }

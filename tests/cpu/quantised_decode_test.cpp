@@ -1,5 +1,5 @@
-// Decode attention over quantised caches by vectors: the elements of every format are what
-// kv_gather gives, and from them on a result has the bits of one over a plain cache.
+// Vectors over quantised caches: the elements of every format are those that are read row by row,
+// and decode attention has the bits of one over a plain cache of these elements.
 // SPDX-License-Identifier: MIT
 #include "tests/core/threads.h"
 #include "tests/cpu/attention_bound.h"
@@ -27,6 +27,11 @@ std::vector<Part> parts_of(const std::vector<Sequence>& sequences) {
     parts.push_back({&sequence, length, length > 0 ? 1 : 0});
   }
   return parts;
+}
+
+Tensor tensor_of_part(DType dtype, const Index& shape, const Tensor& values) {
+  return values.size_bytes() == 0 ? Tensor(dtype, shape)
+                                  : tensor_of(dtype, shape, values_of(values));
 }
 
 Values out_of(const DecodeAttentionArgs& args, SimdLevel level) {
@@ -68,6 +73,35 @@ TEST_P(CpuQuantisedDecode, GivesTheBitsOfAPlainCacheOfTheSameElements) {
                 << ", page size " << options.page_size << ", window " << scores.window;
           }
         }
+      }
+    }
+  }
+}
+
+TEST_P(CpuQuantisedDecode, GatherGivesTheSameElements) {
+  for (const int64_t head_dim : {64, 40, 14}) {
+    const HeadShape shape{DType::f32, 2, 2, head_dim};
+    const std::vector<Sequence> sequences = make_sequences(shape);
+    const QuantisedCase c(format(), shape, parts_of(sequences), {.page_size = 32, .seed = 4});
+    const std::vector<Sequence> elements = c.read_back();
+    Values starts;
+    int64_t num_tokens = 0;
+    for (const int64_t length : kLengths) {
+      starts.push_back(static_cast<double>(num_tokens));
+      num_tokens += length;
+    }
+    const auto batch = static_cast<int64_t>(kLengths.size());
+    for (const DType dtype : kFloatTypes) {
+      const Tensor k(dtype, {num_tokens, 2, head_dim}), v(dtype, {num_tokens, 2, head_dim});
+      const Tensor at = tensor_of(DType::i32, {batch}, starts);
+      cpu::kv_gather({.kv = c.kv(), .starts = at, .k = k, .v = v});
+      for (size_t s = 0; s < elements.size(); ++s) {
+        const auto begin = static_cast<int64_t>(starts[s]), end = begin + kLengths[s];
+        const Index part = {kLengths[s], 2, head_dim};
+        const Tensor want_k = tensor_of_part(dtype, part, elements[s].k);
+        const Tensor want_v = tensor_of_part(dtype, part, elements[s].v);
+        EXPECT_TRUE(all_equal(values_of(k.view().slice(0, begin, end)), values_of(want_k)));
+        EXPECT_TRUE(all_equal(values_of(v.view().slice(0, begin, end)), values_of(want_v)));
       }
     }
   }
