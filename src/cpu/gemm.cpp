@@ -29,6 +29,8 @@ constexpr int64_t kTaskRows = 96;
 constexpr int64_t kTasksPerThread = 4;
 // Up to this many rows of a, widening FP8 in every tile is faster than once before the product.
 constexpr int64_t kFewRows = 32;
+// From this many rows of a on, i4 codes are unpacked once for all of them.
+constexpr int64_t kManyRows = 12;
 // Multiples of the rows and the columns of every tile.
 constexpr int64_t kRowStep = 12;
 constexpr int64_t kColStep = 4;
@@ -91,12 +93,16 @@ struct Kernels {
   void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols);
   void (*widen_rows_i4)(const GemmParams&, GemmRange rows);
   void (*multiply_i4)(const GemmParams&, GemmRange rows, GemmRange cols);
-  GemmVnni vnni;  // null where the instruction set does not have it
+  GemmVnni vnni;        // null where the instruction set does not have it
+  GemmVnni vnni_panel;  // the same, for many rows of a
 
   // The same with those of i4 in the place of the others.
-  Kernels for_i4() const { return {widen_rows_i4, multiply_i4, widen_rows_i4, multiply_i4, vnni}; }
-  Kernels for_vnni() const {
-    return {vnni.widen_rows, vnni.multiply, widen_rows_i4, multiply_i4, vnni};
+  Kernels for_i4() const { return with({widen_rows_i4, multiply_i4}); }
+  Kernels for_vnni(int64_t num_rows) const {
+    return with(num_rows >= kManyRows ? vnni_panel : vnni);
+  }
+  Kernels with(const GemmVnni& tiles) const {
+    return {tiles.widen_rows, tiles.multiply, widen_rows_i4, multiply_i4, vnni, vnni_panel};
   }
 };
 
@@ -198,7 +204,7 @@ void multiply_nibbles(const GemmArgs& args, GemmParams p, const Kernels& kernels
       q.b_zero_codes = *codes;
       q.floats_stride = divide_up(p.k, kGemmVnniBlock) * kGemmVnniBlockFloats;
       if (run.is_finite) {
-        multiply_widened(part, q, kernels.for_vnni());
+        multiply_widened(part, q, kernels.for_vnni(q.m));
       } else {
         Kernels plain = kernels;
         plain.vnni = {};
@@ -371,9 +377,13 @@ void gemm(const GemmArgs& args, SimdLevel level) {
   static const SimdBuilds multiply = gemm_multiply_builds();
   static const SimdBuilds widen_rows_i4 = gemm_i4_widen_rows_builds();
   static const SimdBuilds multiply_i4 = gemm_i4_multiply_builds();
-  const Kernels kernels{widen_rows.at(level), multiply.at(level), widen_rows_i4.at(level),
+  const bool has_vnni = level == SimdLevel::avx512;
+  const Kernels kernels{widen_rows.at(level),
+                        multiply.at(level),
+                        widen_rows_i4.at(level),
                         multiply_i4.at(level),
-                        level == SimdLevel::avx512 ? gemm_i4_vnni() : GemmVnni{}};
+                        has_vnni ? gemm_i4_vnni() : GemmVnni{},
+                        has_vnni ? gemm_i4_panel() : GemmVnni{}};
   const auto one_matrix = has_epilogue(args) ? &multiply_and_finish : &multiply_matrix;
   if (args.a.rank == 2) return one_matrix(args, kernels);
   for (int64_t i = 0; i < args.a.size(0); ++i) {

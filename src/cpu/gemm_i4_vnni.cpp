@@ -16,24 +16,17 @@
 //           128 codes, which a Zen 4 core does in 10 cycles.
 // Needs     a finite; segments of a multiple of 8, or one segment; zero points of 0 to 15.
 #include <algorithm>
-#include <cstring>
 
 #include "cpu/gemm_kernel.h"
-#include "tessera/core/convert.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "cpu/gemm_vnni_tile.h"
 
 #define TESSERA_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define TESSERA_INLINE inline __attribute__((always_inline))
 
 namespace tessera::cpu {
 namespace {
-
-constexpr int kCols = 4;
-constexpr int64_t kBlock = kGemmVnniBlock;  // elements of k
-constexpr int kLanes = 16;                  // of 8 elements each
-constexpr int kBits = 22;  // below the leading one of the largest of eight elements
 
 // One block of a row of a: what dpbusd multiplies, and what a lane's elements share.
 struct alignas(64) InputBlock {
@@ -43,30 +36,14 @@ struct alignas(64) InputBlock {
 };
 static_assert(sizeof(InputBlock) == kGemmVnniBlockFloats * sizeof(float));
 
-// Eight neighbours a lane, from 128 floats: element s of each lane in out[s].
-TESSERA_VNNI inline void load_lanes(const float* floats, __m512 (&out)[8]) {
-  const __m512i places =
-      _mm512_slli_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0), 3);
-  for (int s = 0; s < 8; ++s) out[s] = _mm512_i32gather_ps(places, floats + s, sizeof(float));
-}
-
 TESSERA_VNNI void make_block(const float* floats, InputBlock& block) {
-  __m512 values[8];
-  load_lanes(floats, values);
-  __m512 largest = _mm512_setzero_ps();
-  for (const __m512 value : values) largest = _mm512_max_ps(largest, _mm512_abs_ps(value));
-  // The leading bytes hold -128 to 127, so the largest integer is 127.5 * 65536, not 2^23: where
-  // the largest value would pass it, the unit is the next power of two.
-  const __m512 room = _mm512_mul_ps(largest, _mm512_set1_ps(1.004f));
-  const __m512 exponent = _mm512_sub_ps(
-      _mm512_max_ps(_mm512_getexp_ps(room), _mm512_set1_ps(-100.0f)), _mm512_set1_ps(kBits));
-  const __m512 one = _mm512_set1_ps(1.0f);
-  const __m512 inverse = _mm512_scalef_ps(one, _mm512_sub_ps(_mm512_setzero_ps(), exponent));
+  LaneIntegers x;
+  make_integers(floats, x);
   const __m512i byte = _mm512_set1_epi32(255), half = _mm512_set1_epi32(128);
   __m512i sum = _mm512_setzero_si512();
   __m512i planes[3][2] = {};
   for (int s = 0; s < 8; ++s) {
-    const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(values[s], inverse));
+    const __m512i low = x.values[s];
     const __m512i middle = _mm512_srai_epi32(_mm512_add_epi32(low, half), 8);
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(middle, half), 8);
     sum = _mm512_add_epi32(sum, low);
@@ -83,76 +60,8 @@ TESSERA_VNNI void make_block(const float* floats, InputBlock& block) {
     _mm512_store_si512(block.low[odd], planes[2][odd]);
   }
   _mm512_store_si512(block.sum, sum);
-  _mm512_store_ps(block.unit, _mm512_scalef_ps(one, exponent));
+  _mm512_store_ps(block.unit, x.unit);
 }
-
-template <class T>
-void widen_as(const GemmParams& p, GemmRange rows) {
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const T* from = static_cast<const T*>(p.a) + row * p.a_stride;
-    auto* to = reinterpret_cast<InputBlock*>(p.a_floats + row * p.floats_stride);
-    for (int64_t first = 0; first < p.k; first += kBlock, ++to) {
-      alignas(64) float floats[kBlock];
-      const int64_t count = std::min(kBlock, p.k - first);
-      for (int64_t i = 0; i < count; ++i) floats[i] = to_float(from[first + i]);
-      std::fill(floats + count, floats + kBlock, 0.0f);
-      make_block(floats, *to);
-    }
-  }
-}
-
-// Which of a row's groups the lanes of a block are in, where a block has several: `lanes` counts
-// from group `first`, from which on `mask` values exist.
-struct LaneGroups {
-  __m512i lanes;
-  __mmask16 mask;
-  int64_t first;
-
-  TESSERA_VNNI LaneGroups(const GemmParams& p, int64_t column) : first(column / p.segment) {
-    alignas(64) int32_t groups[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      const int64_t group = std::min((column + 8 * i) / p.segment, p.num_segments - 1);
-      groups[i] = static_cast<int32_t>(group - first);
-    }
-    lanes = _mm512_load_si512(groups);
-    mask = static_cast<__mmask16>((1u << std::min<int64_t>(kLanes, p.num_segments - first)) - 1);
-  }
-  TESSERA_VNNI TESSERA_INLINE __m512 at(const float* values) const {
-    return _mm512_permutexvar_ps(lanes, _mm512_maskz_loadu_ps(mask, values + first));
-  }
-  TESSERA_VNNI TESSERA_INLINE __m512i at(const uint8_t* values) const {
-    const __m128i bytes = _mm_maskz_loadu_epi8(mask, values + first);
-    return _mm512_permutexvar_epi32(lanes, _mm512_cvtepu8_epi32(bytes));
-  }
-};
-
-// The same where all lanes of a block are in one group.
-struct OneGroup {
-  int64_t first;
-
-  TESSERA_VNNI TESSERA_INLINE __m512 at(const float* values) const {
-    return _mm512_set1_ps(values[first]);
-  }
-  TESSERA_VNNI TESSERA_INLINE __m512i at(const uint8_t* values) const {
-    return _mm512_set1_epi32(values[first]);
-  }
-};
-
-// Some rows of b, at a column of out.
-struct WeightRows {
-  const uint8_t* codes;
-  const float* scale;
-  const uint8_t* zero;  // null: none
-  int64_t stride;       // bytes from one row of codes to the next
-  int64_t num_groups;   // the same of scales and zero points
-
-  WeightRows(const GemmParams& p, int64_t col)
-      : codes(static_cast<const uint8_t*>(p.b) + col * p.b_stride / 2),
-        scale(p.b_scale + col * p.num_segments),
-        zero(p.b_zero_codes == nullptr ? nullptr : p.b_zero_codes + col * p.num_segments),
-        stride(p.b_stride / 2),
-        num_groups(p.num_segments) {}
-};
 
 // What a block of one row of b is multiplied as.
 struct Nibbles {
@@ -225,26 +134,10 @@ TESSERA_VNNI TESSERA_INLINE void add_block(__m512 (&sums)[kRows][kNumCols], cons
   }
 }
 
-// The sums of the lanes of four vectors, each by the same tree: within quarters (0 + 2) + (1 + 3),
-// then the quarters, halves onto each other.
-TESSERA_VNNI TESSERA_INLINE __m128 fold_four(__m512 v0, __m512 v1, __m512 v2, __m512 v3) {
-  const __m512 v01 = _mm512_add_ps(_mm512_unpacklo_ps(v0, v1), _mm512_unpackhi_ps(v0, v1));
-  const __m512 v23 = _mm512_add_ps(_mm512_unpacklo_ps(v2, v3), _mm512_unpackhi_ps(v2, v3));
-  const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(v01, v23, _MM_SHUFFLE(1, 0, 1, 0)),
-                                   _mm512_shuffle_ps(v01, v23, _MM_SHUFFLE(3, 2, 3, 2)));
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-}
-
 template <class T, int kNumCols>
 TESSERA_INLINE void store_as(const float* sums, const GemmParams& p, int64_t row, int64_t col) {
   T* out = static_cast<T*>(p.out) + row * p.out_stride + col;
   for (int64_t c = 0; c < kNumCols; ++c) out[c] = from_float<T>(sums[c]);
-}
-
-float bias_at(const GemmParams& p, int64_t col) {
-  return p.a_type == DType::bf16 ? to_float(static_cast<const Bf16*>(p.bias)[col])
-                                 : to_float(static_cast<const F16*>(p.bias)[col]);
 }
 
 template <int kNumCols>
@@ -323,7 +216,8 @@ void multiply_as(const GemmParams& p, GemmRange rows, GemmRange cols) {
 }
 
 void widen_rows_vnni(const GemmParams& p, GemmRange rows) {
-  return p.a_type == DType::bf16 ? widen_as<Bf16>(p, rows) : widen_as<F16>(p, rows);
+  return p.a_type == DType::bf16 ? widen_as<InputBlock, Bf16>(p, rows)
+                                 : widen_as<InputBlock, F16>(p, rows);
 }
 
 void multiply_vnni(const GemmParams& p, GemmRange rows, GemmRange cols) {

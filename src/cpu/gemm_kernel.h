@@ -62,5 +62,7 @@ struct GemmVnni {
   void (*multiply)(const GemmParams&, GemmRange rows, GemmRange cols) = nullptr;
 };
 GemmVnni gemm_i4_vnni();
+// The same with the same bits, faster for many rows of a: codes are unpacked once for all of them.
+GemmVnni gemm_i4_panel();
 
 }  // namespace tessera::cpu

@@ -204,6 +204,53 @@ TEST(CpuGemmWeight, Fp8HasTheSameBitsForFewAndForManyRows) {
   }
 }
 
+// Few rows of a read the codes as they lie, many unpack them first: the bits are the same.
+TEST(CpuGemmWeight, Int4HasTheSameBitsForFewAndForManyRows) {
+  struct Form {
+    int64_t n, k, group;
+    bool has_zero_point;
+  };
+  const Form forms[] = {{21, 96, 96, false}, {24, 384, 128, false}, {22, 384, 128, true},
+                        {19, 320, 32, true}, {8, 264, 24, false},   {5, 1100, 1100, true},
+                        {37, 512, 64, true}, {4, 130, 130, false},  {300, 2048, 256, false}};
+  for (const Form& form : forms) {
+    for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
+      constexpr int64_t m = 43;  // tiles of 4, 2 and 1 rows
+      const int64_t n = form.n, k = form.k, groups = k / form.group;
+      std::mt19937_64 random(3);
+      Tensor values(DType::i4, {n, k}), scale(DType::f32, {n, groups}), a(type, {m, k});
+      Tensor zero_point(DType::i32, {n, groups}), bias(type, {n});
+      for (int64_t i = 0; i < n * k / 2; ++i) {
+        values.view().as<uint8_t>()[i] = static_cast<uint8_t>(random());
+      }
+      fill_integers(zero_point, 5, 0, 15);
+      fill_normal(scale, 6, 0.01);
+      fill_normal(bias, 7);
+      // Elements far apart in size share a lane.
+      std::normal_distribution<double> normal;
+      fill(a, [&] { return normal(random) * std::ldexp(1.0, -static_cast<int>(random() % 14)); });
+      store_from_float(a, Index{7, 3}, std::numeric_limits<float>::infinity());
+      Weight weight{.values = values, .scale = scale};
+      if (form.has_zero_point) weight.zero_point = zero_point;
+      for (const SimdLevel level : cpu::simd_levels()) {
+        for (const DType out : {type, DType::f32}) {
+          const Tensor many(out, {m, n}), few(out, {m, n});
+          cpu::gemm({.a = a, .b = weight, .bias = bias, .out = many}, level);
+          for (int64_t row = 0; row < m; ++row) {
+            cpu::gemm({.a = a.view().slice(0, row, row + 1),
+                       .b = weight,
+                       .bias = bias,
+                       .out = few.view().slice(0, row, row + 1)},
+                      level);
+          }
+          EXPECT_TRUE(same_bytes(many, few))
+              << name(type) << ", n " << n << ", k " << k << ", group " << form.group;
+        }
+      }
+    }
+  }
+}
+
 // The bound of gemm.h, with the rounding of a weight to float beside it.
 TEST(CpuGemmWeight, RandomFormsAreWithinTheStatedErrorOfAProductInDouble) {
   std::mt19937_64 random(2026);
