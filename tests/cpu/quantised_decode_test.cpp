@@ -107,6 +107,23 @@ TEST_P(CpuQuantisedDecode, GatherGivesTheSameElements) {
   }
 }
 
+TEST_P(CpuQuantisedDecode, GatherNeedsNoTableWhereASequenceHasOnePage) {
+  const HeadShape shape{DType::f32, 2, 2, 40};
+  const Sequence tokens(shape, 70, 1);
+  const QuantisedCase c(format(), shape, {{&tokens, 70, 1}}, {.page_size = 96, .seed = 4});
+  const std::vector<Sequence> elements = c.read_back();
+  PagedKv kv = c.kv();
+  const int64_t page = kv.page_table.as<int32_t>()[0];
+  for (TensorView* view : {&kv.k_pages, &kv.v_pages, &kv.k_scales, &kv.v_scales}) {
+    if (view->rank >= 4) *view = view->slice(0, page, page + 1);
+  }
+  kv.page_table = {};
+  const Tensor k(DType::f32, {70, 2, 40}), v(DType::f32, {70, 2, 40});
+  cpu::kv_gather({.kv = kv, .starts = tensor_of(DType::i32, {1}, {0}), .k = k, .v = v});
+  EXPECT_TRUE(all_equal(values_of(k), values_of(elements[0].k)));
+  EXPECT_TRUE(all_equal(values_of(v), values_of(elements[0].v)));
+}
+
 TEST_P(CpuQuantisedDecode, IsCloseToItsDefinitionAndSoIsTheWayInDouble) {
   for (const DType dtype : kFloatTypes) {
     const HeadShape shape{dtype, 6, 2, 64};
