@@ -1,8 +1,7 @@
 // What the VNNI tiles of a 4-bit weight share: rows of a as integers, scales and folds.
 // SPDX-License-Identifier: MIT
 //
-// For x86-64 alone. Functions here are compiled for AVX-512 VNNI; callers check that the CPU has
-// it.
+// For x86-64 alone, compiled for AVX-512 VNNI: callers check that the CPU has it.
 #pragma once
 
 #include <immintrin.h>
