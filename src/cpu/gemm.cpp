@@ -98,9 +98,7 @@ struct Kernels {
 
   // The same with those of i4 in the place of the others.
   Kernels for_i4() const { return with({widen_rows_i4, multiply_i4}); }
-  Kernels for_vnni(int64_t num_rows) const {
-    return with(num_rows >= kManyRows ? vnni_panel : vnni);
-  }
+  Kernels for_vnni(int64_t rows) const { return with(rows >= kManyRows ? vnni_panel : vnni); }
   Kernels with(const GemmVnni& tiles) const {
     return {tiles.widen_rows, tiles.multiply, widen_rows_i4, multiply_i4, vnni, vnni_panel};
   }
