@@ -35,11 +35,13 @@ void copy_async(Warp& warp, const Instruction& instruction, uint32_t lanes) {
       valid = std::min(valid, static_cast<uint32_t>(warp.read(copy.source_bytes, lane)));
     }
     char* const to = warp.shared(instruction, address, static_cast<int>(bytes));
-    if (source % bytes != 0) {
-      warp.fault(instruction, FaultKind::misaligned_address,
-                 "the source of " + std::to_string(bytes) + " bytes is not aligned to them");
+    if (valid != 0) {  // else the source is not looked at
+      warp.check_global(instruction, source, valid);
+      if (source % bytes != 0) {
+        warp.fault(instruction, FaultKind::misaligned_address,
+                   "a source of " + std::to_string(bytes) + " bytes that is not aligned to them");
+      }
     }
-    if (valid != 0) warp.check_global(instruction, source, valid);
     warp.add_cp_async([=] {
       std::array<char, 16> data{};
       std::memcpy(data.data(), reinterpret_cast<const void*>(source), valid);
