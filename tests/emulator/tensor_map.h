@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "tests/emulator/types.h"
+
 namespace tessera::emulator {
 
 // 16-byte pieces of a row of shared memory change places, so that rows of a tile and columns of it
@@ -30,7 +32,7 @@ struct TensorMap {
   uint8_t rank;
   uint8_t element_bytes;
   Swizzle swizzle;
-  bool is_f32;
+  Type type;
 
   uint32_t box_bytes() const {
     uint32_t bytes = element_bytes;

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tests/emulator/instructions/families.h"
 #include "tests/emulator/instructions/lanes.h"
 #include "tests/emulator/instructions/products.h"
+#include "tests/emulator/small_floats.h"
 
 namespace tessera::emulator {
 namespace {
@@ -116,6 +118,7 @@ struct Product {
   Type a_type, b_type;
   int depth = 0;
   bool is_integer = false;
+  bool has_f16_sums = false;  // C and D are pairs of f16, in two registers
   std::vector<uint32_t> d{}, a{}, b{}, c{};
   uint32_t metadata = 0;  // of mma.sp: register with the positions of kept elements
   int selector = 0;       // of mma.sp: which lanes hold them
@@ -129,15 +132,29 @@ int tile_index(int lane, int i) {
 
 void read_c(Warp& warp, const Product& product, TileC& d) {
   for (int i = 0; i < 4; ++i) {
-    const float* const values = warp.reg<float>(product.c[static_cast<size_t>(i)]);
-    for (int lane = 0; lane < kWarpLanes; ++lane) d[tile_index(lane, i)] = values[lane];
+    const uint32_t* const words =
+        warp.reg<uint32_t>(product.c[static_cast<size_t>(product.has_f16_sums ? i / 2 : i)]);
+    for (int lane = 0; lane < kWarpLanes; ++lane) {
+      const uint32_t word = words[lane];
+      d[tile_index(lane, i)] = product.has_f16_sums
+                                   ? from_f16(static_cast<uint16_t>(word >> 16 * (i % 2)))
+                                   : std::bit_cast<float>(word);
+    }
   }
 }
 
 void write_d(Warp& warp, const Product& product, const TileC& d) {
-  for (int i = 0; i < 4; ++i) {
-    float* const values = warp.reg<float>(product.d[static_cast<size_t>(i)]);
-    for (int lane = 0; lane < kWarpLanes; ++lane) values[lane] = d[tile_index(lane, i)];
+  const size_t num_registers = product.d.size();
+  for (size_t i = 0; i < num_registers; ++i) {
+    uint32_t* const words = warp.reg<uint32_t>(product.d[i]);
+    for (int lane = 0; lane < kWarpLanes; ++lane) {
+      const auto element = [&](size_t index) {
+        return d[tile_index(lane, static_cast<int>(index))];
+      };
+      words[lane] = product.has_f16_sums
+                        ? uint32_t{to_f16(element(2 * i + 1))} << 16 | to_f16(element(2 * i))
+                        : std::bit_cast<uint32_t>(element(i));
+    }
   }
 }
 
@@ -203,13 +220,14 @@ void bind_mma(Instruction& instruction, const Statement& statement, KernelBuilde
   const auto shape = std::ranges::find_if(
       statement.parts, [](const std::string& part) { return part.starts_with("m16n8k"); });
   if (shape == statement.parts.end() || !a_type || !b_type || !is_factor(*a_type) ||
-      !is_factor(*b_type) || (result != "f32" && result != "s32")) {
+      !is_factor(*b_type) || (result != "f32" && result != "s32" && result != "f16")) {
     return;
   }
   Product product{.a_type = *a_type,
                   .b_type = *b_type,
                   .depth = std::atoi(shape->c_str() + 6),
-                  .is_integer = result == "s32"};
+                  .is_integer = result == "s32",
+                  .has_f16_sums = result == "f16"};
   const bool is_sparse = statement.part(1).starts_with("sp");
   if (is_sparse && (product.depth != 32 || bytes_of(*a_type) != 2)) return;
   if (product.depth * bytes_of(*a_type) > (is_sparse ? 64 : 32)) return;

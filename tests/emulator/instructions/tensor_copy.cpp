@@ -10,6 +10,7 @@
 #include "tests/emulator/instructions/lanes.h"
 #include "tests/emulator/instructions/mbarrier.h"
 #include "tests/emulator/instructions/multicast.h"
+#include "tests/emulator/small_floats.h"
 #include "tests/emulator/tensor_map.h"
 
 namespace tessera::emulator {
@@ -18,6 +19,29 @@ namespace {
 constexpr uint32_t kPiece = 16;  // bytes that a swizzle keeps together
 
 enum class Direction : uint8_t { to_shared, to_global, add_to_global };
+
+template <class T, class Load, class Store>
+void add(char* global, const char* shared, const Load& load, const Store& store) {
+  T sum, addend;
+  std::memcpy(&sum, global, sizeof sum);
+  std::memcpy(&addend, shared, sizeof addend);
+  sum = store(load(sum) + load(addend));
+  std::memcpy(global, &sum, sizeof sum);
+}
+
+// In the type of the map, rounded once; integers wrap.
+void add_element(Type type, char* global, const char* shared) {
+  const auto same = [](auto value) { return value; };
+  switch (type) {
+    case Type::f32: return add<float>(global, shared, same, same);
+    case Type::f64: return add<double>(global, shared, same, same);
+    case Type::f16: return add<uint16_t>(global, shared, from_f16, to_f16<float>);
+    case Type::bf16: return add<uint16_t>(global, shared, from_bf16, to_bf16);
+    case Type::u64:
+    case Type::s64: return add<uint64_t>(global, shared, same, same);
+    default: return add<uint32_t>(global, shared, same, same);
+  }
+}
 
 using Coordinates = std::array<int64_t, TensorMap::kMaxRank>;
 
@@ -65,13 +89,7 @@ void BoxCopy::copy_element(char* global, char* shared) const {
   switch (direction) {
     case Direction::to_shared: std::memcpy(shared, global, map.element_bytes); break;
     case Direction::to_global: std::memcpy(global, shared, map.element_bytes); break;
-    case Direction::add_to_global: {
-      float sum, addend;
-      std::memcpy(&sum, global, sizeof sum);
-      std::memcpy(&addend, shared, sizeof addend);
-      sum += addend;
-      std::memcpy(global, &sum, sizeof sum);
-    }
+    case Direction::add_to_global: add_element(map.type, global, shared);
   }
 }
 
