@@ -19,12 +19,13 @@ export CUDACXX := $(NVCC)
 BUILD = build/$(PRESET)
 TESSERA = $(BUILD)/apps/tessera
 
-.PHONY: help run serve quantize test bench gpu-suite format clean configure binary
+.PHONY: help run serve quantize test emulate bench gpu-suite format clean configure binary
 help:
 	@echo "make run        build, then continue PROMPT with the bundled model"
 	@echo "make serve      build, then serve the bundled model: an OpenAI API and a web page"
 	@echo "make quantize   build, then quantise a checkpoint: ARGS=\"FOLDER OUT\""
 	@echo "make test       checks, build and every test this machine can run"
+	@echo "make emulate    GPU tests without a GPU: kernels as PTX, run on the CPU"
 	@echo "make bench      time the rows of a family: FAMILY=elementwise ARGS=..."
 	@echo "make gpu-suite  GPU tests, sanitizers, benches and comparisons; writes JSON"
 	@echo "make format     rewrite the sources in the house format"
@@ -47,9 +48,8 @@ run: binary
 serve quantize: binary ; @$(TESSERA) $@ $(ARGS)
 bench: binary ; @$(TESSERA) bench $(FAMILY) $(ARGS)
 
-test:
-	@sh tools/setup.sh test
-	@bash tools/test.sh $(PRESET)
+test: ; @sh tools/setup.sh test && bash tools/test.sh $(PRESET)
+emulate: ; @sh tools/setup.sh build && bash tools/emulate.sh $(ARGS)
 
 gpu-suite: configure
 	@cmake --build --preset $(PRESET)

@@ -1,3 +1,4 @@
+// Gives the registers of a kernel their places and binds its statements.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/kernel_builder.h"
 

@@ -1,3 +1,4 @@
+// The ranges that kernels may touch.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/memory.h"
 

@@ -1,3 +1,4 @@
+// Finds the kernels and variables of a module, without looking into kernels.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/module.h"
 

@@ -1,3 +1,4 @@
+// FP8, whose formats the host does not know.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/small_floats.h"
 

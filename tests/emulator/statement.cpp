@@ -1,3 +1,4 @@
+// Takes statements of PTX apart.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/statement.h"
 

@@ -1,3 +1,4 @@
+// Names and sizes of types.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/types.h"
 
@@ -18,6 +19,7 @@ constexpr NamedType kTypes[] = {
     {"f32", Type::f32},       {"f64", Type::f64},       {"tf32", Type::tf32},
     {"e4m3", Type::e4m3},     {"e5m2", Type::e5m2},     {"f16x2", Type::f16x2},
     {"bf16x2", Type::bf16x2}, {"e4m3x2", Type::e4m3x2}, {"e5m2x2", Type::e5m2x2},
+    {"u16x2", Type::u16x2},   {"s16x2", Type::s16x2},
 };
 
 }  // namespace

@@ -30,6 +30,8 @@ enum class Type : uint8_t {
   bf16x2,
   e4m3x2,
   e5m2x2,
+  u16x2,
+  s16x2,
 };
 
 // The type that a part of an opcode or a declaration names, without its dot.

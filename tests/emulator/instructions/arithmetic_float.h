@@ -1,3 +1,4 @@
+// Floating-point instructions whose names integers have too.
 // SPDX-License-Identifier: MIT
 #pragma once
 

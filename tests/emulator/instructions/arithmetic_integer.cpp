@@ -151,17 +151,36 @@ Handler unary(Type type) {
   });
 }
 
+// F on both 16-bit integers of a word.
+template <class F, class T>
+struct OfPairs {
+  uint32_t operator()(uint32_t a, uint32_t b) const {
+    const auto of_half = [&](int shift) {
+      const T result = F{}(static_cast<T>(a >> shift), static_cast<T>(b >> shift));
+      return uint32_t{static_cast<uint16_t>(result)} << shift;
+    };
+    return of_half(16) | of_half(0);
+  }
+};
+
+template <class F>
+Handler binary_of_pairs(Type type) {
+  if (type == Type::u16x2) return elementwise<OfPairs<F, uint16_t>, uint32_t, uint32_t, uint32_t>;
+  return elementwise<OfPairs<F, int16_t>, uint32_t, uint32_t, uint32_t>;
+}
+
 // An instruction of integers with `kInputs` operands beside its result; others are floating point.
 template <class F, size_t kInputs>
 void bind_simple(Instruction& instruction, const Statement& statement, KernelBuilder& builder) {
   const auto type = last_type(statement);
   if (!type) return;
-  if (!is_integer(*type)) return bind_float(instruction, statement, builder);
+  const bool is_pair = *type == Type::u16x2 || *type == Type::s16x2;
+  if (!is_integer(*type) && !is_pair) return bind_float(instruction, statement, builder);
   use_operands(instruction, statement, builder, kInputs + 1, bytes_of(*type));
   if constexpr (kInputs == 1) {
     instruction.handler = unary<F>(*type);
   } else {
-    instruction.handler = binary<F>(*type);
+    instruction.handler = is_pair ? binary_of_pairs<F>(*type) : binary<F>(*type);
   }
 }
 

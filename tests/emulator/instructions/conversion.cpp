@@ -249,7 +249,7 @@ Rounding rounding_of(const Statement& statement) {
   return Rounding::none;
 }
 
-bool is_pair(Type type) { return type >= Type::f16x2; }
+bool is_pair(Type type) { return type >= Type::f16x2 && type <= Type::e5m2x2; }
 
 void bind_convert(Instruction& instruction, const Statement& statement, KernelBuilder& builder) {
   const size_t count = statement.parts.size();

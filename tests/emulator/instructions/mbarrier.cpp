@@ -1,3 +1,4 @@
+// The state of an mbarrier, and the instructions on it.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/instructions/mbarrier.h"
 

@@ -1,3 +1,4 @@
+// Products of tiles, as mma.sync and wgmma share them.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/instructions/products.h"
 

@@ -1,3 +1,4 @@
+// The errors and streams that the functions of the runtime share.
 // SPDX-License-Identifier: MIT
 #include "tests/emulator/runtime/state.h"
 
