@@ -19,9 +19,10 @@ inline uint16_t to_bf16(float value) {
 
 inline float from_f16(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
-// From double precision too, so that a value is rounded once.
+// From double precision too, so that a value is rounded once. A NaN has the bits of a device's.
 template <class T>
 uint16_t to_f16(T value) {
+  if (std::isnan(value)) return 0x7fff;
   return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
 }
 
