@@ -5,6 +5,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+if [[ -z $(sh tools/find_nvcc.sh) ]]; then
+  echo "emulate: no nvcc that can build the kernels" >&2
+  exit 1
+fi
 build=build/emulator
 mkdir -p "$build"
 cmake --preset emulator >"$build/configure.log" 2>&1 || { cat "$build/configure.log" && exit 1; }
