@@ -40,10 +40,10 @@ TEST(EmulatorFault, SharedMemoryEndsWithTheBlocks) {
   PtxKernel kernel(R"(
   .shared .align 4 .b8 tile[8];
   mov.u32 %r1, tile;
-  ld.shared.u32 %r0, [%r1+1024];
+  ld.shared.u32 %r0, [%r1+8];
 )");
   expect_has(fault_of(kernel, 1, FaultKind::illegal_address),
-             "4 bytes at shared address 0x400, but the block has 1024 bytes");
+             "4 bytes at shared address 0x8, but the block has 8 bytes");
 }
 
 TEST(EmulatorFault, AnUnknownInstructionFailsByNameOnlyIfItIsExecuted) {

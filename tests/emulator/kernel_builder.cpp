@@ -120,8 +120,8 @@ void KernelBuilder::declare_shared() {
     }
     at = end;
   }
+  if (kernel_.module == nullptr || kernel_.module->dynamic_shared.empty()) return;
   kernel_.static_shared_bytes = align_up(kernel_.static_shared_bytes, kDynamicSharedAlign);
-  if (kernel_.module == nullptr) return;
   for (const std::string& name : kernel_.module->dynamic_shared) {
     shared_[name] = kernel_.static_shared_bytes;
   }
