@@ -183,6 +183,9 @@ std::vector<Shape> append_attention_test_shapes() {
     };
     add(1, 1, 2, 2, {{"page", 16}, {"lse", 1}});
     add(1, 1, 4, 1, {{"settled", 1}});
+    add(2, 40, 4, 2, {{"page", 16}, {"lens", 1}});
+    add(4, 33, 6, 2, {{"settled", 1}, {"i64", 1}});
+    add(1, 64, 8, 1, {{"page", 32}, {"settled", 1}});
     add(1, 600, 32, 8, {{"page", 64}, {"settled", 1}, {"longest", 1}});
     add(7, 70, 4, 1, {{"page", 16}, {"lens", 1}, {"i64", 1}, {"lse", 1}});
     add(7, 300, 8, 2, {{"page", 64}, {"lens", 1}, {"settled", 1}});

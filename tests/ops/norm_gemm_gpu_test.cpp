@@ -39,7 +39,7 @@ TEST_F(NormGemmOnGpu, HasTheBitsOfBothCalls) {
                 0);
       ++num_compared;
     }
-    EXPECT_GE(num_compared, 3) << types_of(key);
+    EXPECT_GE(num_compared, 3) << std::string(types_of(key));
   }
 }
 
