@@ -33,7 +33,9 @@
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/normed_row.cuh"
 #include "kernels/gemm/sm90/fold.cuh"
+#include "kernels/gemm/sm90/params.cuh"
 #include "kernels/gemm/sm90/plan.h"
+#include "kernels/gemm/sm90/tile_scales.cuh"
 #include "kernels/launch.h"
 #include "tile/arch.cuh"
 #include "tile/descriptor.cuh"
@@ -53,91 +55,6 @@
 #include "tile/unroll.cuh"
 
 namespace tessera::kernels {
-
-// Scales that change along k, in blocks of 128 elements: plain data.
-struct BlockScales {
-  const float* a;        // [m, blocks of k]; null: 1
-  const float* b;        // [n / 128, blocks of k], or [n, blocks of k]; null: 1
-  int num_blocks;        // of k
-  int b_rows_per_scale;  // 128 or 1
-};
-
-// What the kernel reads: plain data. The fields that the producer reads before its first copy come
-// first, so that they share few lines of the constant cache.
-struct Sm90Params {
-  Sm90Layout layout;
-  int num_k_blocks;  // at least 1
-  int num_m_tiles;   // with shares_b: of pairs of tiles
-  int num_n_tiles;
-  int num_tiles;    // of all batches
-  int group;        // tiles of m walked before the next tile of n, to reuse what is in L2
-  int a_rows;       // rows in a slot of A
-  int num_early;    // stages of B to load before the kernel in front has finished; 0: none
-  int num_by_hand;  // of these, stages whose A the consumers load without TMA
-  int num_slabs;    // of k
-  int cluster;      // blocks in a cluster, which share a tile or B
-  bool shares_b;    // each block of a cluster of two loads half of B for both
-  bool is_b_batched;
-  bool keeps_a;     // A is made by the consumers and stays: the ring holds B alone
-  CUtensorMap b;    // [batch, n, k]
-  CUtensorMap a;    // [batch, m, k]
-  CUtensorMap out;  // [batch, m, columns of out]; read only where layout.store_bytes > 0
-  // A's address, for consumers that load its first stages without TMA.
-  const char* a_data;
-  int64_t a_row_bytes;
-  int64_t a_batch_bytes;
-  BlockScales scales;  // read by tiles that promote
-  EpilogueParams epilogue;
-  NormedParams normed;  // read by one warpgroup
-};
-static_assert(std::is_trivially_copyable_v<Sm90Params>);
-
-using Sm90Ring = tile::Pipeline<kMaxStages>;
-
-// The tile a block works on.
-struct Sm90Place {
-  int m_tile;
-  int n_tile;
-  int batch;
-};
-
-// Tile number `index` of the walk: `group` tiles of m, then the next tile of n, then the next
-// group.
-__device__ inline Sm90Place place_of(const Sm90Params& p, int index, int rank) {
-  if (p.num_tiles == p.num_n_tiles) {  // one row of tiles: skip the divisions
-    return {p.shares_b ? rank : 0, index, 0};
-  }
-  const int per_batch = p.num_m_tiles * p.num_n_tiles;
-  const int batch = index / per_batch;
-  index -= batch * per_batch;
-  const int group = index / (p.group * p.num_n_tiles);
-  const int first = group * p.group;
-  const int size = min(p.group, p.num_m_tiles - first);
-  index -= first * p.num_n_tiles;
-  const int m_tile = first + index % size;
-  const int n_tile = index / size;
-  return {p.shares_b ? 2 * m_tile + rank : m_tile, n_tile, batch};
-}
-
-// Clusters take tiles in turn: cluster c of C has tiles c, c + C, c + 2 C, ...
-struct Sm90Tiles {
-  int first;
-  int step;
-};
-__device__ inline Sm90Tiles tiles_of(const Sm90Params& p) {
-  return {static_cast<int>(blockIdx.x) / p.cluster, static_cast<int>(gridDim.x) / p.cluster};
-}
-
-// The blocks of k that this thread block multiplies: all of them, or its half if k is split.
-struct Sm90Range {
-  int begin;
-  int end;
-};
-template <class Tile>
-__device__ Sm90Range k_range(const Sm90Params& p, int rank) {
-  if constexpr (Tile::kSplits == 1) return {0, p.num_k_blocks};
-  return {rank * p.num_k_blocks / Tile::kSplits, (rank + 1) * p.num_k_blocks / Tile::kSplits};
-}
 
 // Fills the ring. One thread feeds the whole block, so its instructions count: an operand comes as
 // one TMA box with all slabs of the stage, unless it is multicast.
@@ -316,7 +233,11 @@ struct Sm90Consumer {
     state.advance(p.layout.num_stages);
   }
 
-  // Waits for one block of k and starts its products. kIsFirst: they overwrite d.
+  // Of the turns of two warpgroups: the first one's, then the other's.
+  static constexpr int kTurnBarrier = 2;
+
+  // Waits for one block of k, and for the warpgroup's turn if there are turns, and starts its
+  // products. kIsFirst: they overwrite d.
   template <bool kIsFirst>
   __device__ void issue_block(Sum (&d)[kRegs], const Sm90Ring::State& state, int k_block) const {
     const uint64_t first_a = tile::k_major_descriptor<kSwizzle>(
@@ -328,6 +249,7 @@ struct Sm90Consumer {
         tile::advance(first_a, (keeps_a ? k_block : state.index) * p.layout.a_slot_bytes);
     const uint64_t b = tile::advance(first_b, state.index * p.layout.b_slot_bytes);
     ring.consumer_wait(state);
+    if constexpr (Tile::kTakesTurns) tile::ptx::bar_sync(kTurnBarrier + warpgroup, 256);
     tile::ptx::wgmma_fence();
     TESSERA_UNROLL
     for (int step = 0; step < 4 * Tile::kSlabs; ++step) {
@@ -341,91 +263,92 @@ struct Sm90Consumer {
       }
     }
     tile::ptx::wgmma_commit_group();
+    if constexpr (Tile::kTakesTurns) pass_turn();
+  }
+  __device__ void pass_turn() const { tile::ptx::bar_arrive(kTurnBarrier + (warpgroup ^ 1), 256); }
+
+  // Scales are loaded so many blocks of k ahead. With few rows a block takes less time than a load
+  // behind the weights that are in flight.
+  static constexpr int kScalesAhead = Tile::kWarpgroups == 1 ? 2 : 0;
+  using Scales = TileScales<Tile>;
+  using FactorsOf4 = typename Scales::Factors[4];  // by block of k, modulo 4
+
+  __device__ Scales scales_of(Sm90Place at) const {
+    return {p.scales, p.epilogue.m, p.epilogue.n, at.n_tile, block_place(at)};
   }
 
-  // The scales of a lane's two rows for one block of k, and of its columns where each has its own.
-  struct BlockFactors {
-    float row[2];
-    const float* col;  // of the lane's first column; null: all have the factor of their row
-  };
-  __device__ BlockFactors factors_of(Sm90Place at, int k_block) const {
-    const BlockScales& scales = p.scales;
-    const BlockPlace place = block_place(at);
-    BlockFactors factors{{1, 1}, nullptr};
-    if (scales.a != nullptr) {
-      TESSERA_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const int row = min(place.row + 8 * h, p.epilogue.m - 1);
-        factors.row[h] = scales.a[int64_t{row} * scales.num_blocks + k_block];
-      }
-    }
-    if (scales.b == nullptr) return factors;
-    if (scales.b_rows_per_scale == 1) {
-      factors.col = scales.b + k_block;
-      return factors;
-    }
-    const int block = at.n_tile * Tile::kCols / scales.b_rows_per_scale;
-    const float b_scale = __ldg(scales.b + int64_t{block} * scales.num_blocks + k_block);
-    factors.row[0] *= b_scale;
-    factors.row[1] *= b_scale;
-    return factors;
-  }
-
-  // sums += part, times its scales.
-  __device__ void promote(float (&sums)[kRegs], const Sum (&part)[kRegs],
-                          const BlockFactors& factors, Sm90Place at) const {
-    if (factors.col == nullptr) {
-      TESSERA_UNROLL
-      for (int i = 0; i < kRegs; ++i) {
-        sums[i] = fmaf(static_cast<float>(part[i]), factors.row[i / 2 % 2], sums[i]);
-      }
-      return;
-    }
-    const int first = block_place(at).col;
-    TESSERA_UNROLL
-    for (int i = 0; i < kRegs; ++i) {
-      const int col = min(first + i / 4 * 8 + i % 2, p.epilogue.n - 1);
-      const float b_scale = __ldg(factors.col + int64_t{col} * p.scales.num_blocks);
-      sums[i] = fmaf(static_cast<float>(part[i]), factors.row[i / 2 % 2] * b_scale, sums[i]);
-    }
-  }
-
-  // kCount blocks of k of a tile that promotes. A block is added to the sums while the next one is
-  // multiplied; all products are complete on return.
+  // Four blocks of k of a tile that promotes, or one. A block is added to the sums while the next
+  // one is multiplied; all products are complete on return.
   template <int kCount>
   __device__ __forceinline__ void promote_blocks(float (&sums)[kRegs], Sm90Ring::State& state,
-                                                 int k_block, Sm90Place at) const {
+                                                 int k_block, FactorsOf4& factors,
+                                                 const Scales& scales) const {
+    constexpr int kAhead = kCount == 4 ? kScalesAhead : 0;
     Sum part[2][kRegs];
-    BlockFactors factors[2];
     Sm90Ring::State previous = state;
     TESSERA_UNROLL
     for (int i = 0; i < kCount; ++i) {
-      factors[i % 2] = factors_of(at, k_block + i);
       issue_block<true>(part[i % 2], state, k_block + i);
+      const int ahead = min(k_block + i + kAhead, p.num_k_blocks - 1);
+      factors[(i + kAhead) % 4] = scales.load(ahead);
       if (i > 0) {
         tile::ptx::wgmma_wait_group<1>();
         tile::ptx::wgmma_hold(part[(i - 1) % 2]);
         release(previous);
-        promote(sums, part[(i - 1) % 2], factors[(i - 1) % 2], at);
+        scales.add(sums, part[(i - 1) % 2], factors[i - 1], k_block + i - 1);
       }
       previous = state;
       state.advance(p.layout.num_stages);
     }
-    constexpr int kLast = (kCount - 1) % 2;
+    constexpr int kLast = kCount - 1;
     tile::ptx::wgmma_wait_group<0>();
-    tile::ptx::wgmma_hold(part[kLast]);
+    tile::ptx::wgmma_hold(part[kLast % 2]);
     release(previous);
-    promote(sums, part[kLast], factors[kLast], at);
+    scales.add(sums, part[kLast % 2], factors[kLast], k_block + kLast);
+  }
+
+  // The same with one set of registers for the products of a block, as wide tiles have no more. The
+  // two warpgroups take turns: one multiplies while the other adds. `factors` are the block's;
+  // those of the next one take their place.
+  __device__ __forceinline__ void promote_in_turns(float (&sums)[kRegs], Sm90Ring::State& state,
+                                                   int k_block, typename Scales::Factors& factors,
+                                                   const Scales& scales) const {
+    Sum part[kRegs];
+    issue_block<true>(part, state, k_block);
+    const auto next = scales.load(min(k_block + 1, p.num_k_blocks - 1));
+    tile::ptx::wgmma_wait_group<0>();
+    tile::ptx::wgmma_hold(part);
+    release(state);
+    state.advance(p.layout.num_stages);
+    scales.add(sums, part, factors, k_block);
+    factors = next;
   }
 
   // One tile that promotes.
   __device__ void multiply_promoted(float (&sums)[kRegs], Sm90Ring::State& state, int num_blocks,
                                     Sm90Place at) const {
+    const Scales scales = scales_of(at);
     TESSERA_UNROLL
     for (int i = 0; i < kRegs; ++i) sums[i] = 0;
-    int k_block = 0;
-    for (; k_block + 4 <= num_blocks; k_block += 4) promote_blocks<4>(sums, state, k_block, at);
-    for (; k_block < num_blocks; ++k_block) promote_blocks<1>(sums, state, k_block, at);
+    if constexpr (Tile::kTakesTurns) {
+      auto factors = scales.load(0);
+      for (int k_block = 0; k_block < num_blocks; ++k_block) {
+        promote_in_turns(sums, state, k_block, factors, scales);
+      }
+    } else {
+      FactorsOf4 factors;
+      TESSERA_UNROLL
+      for (int i = 0; i < kScalesAhead; ++i) {
+        factors[i] = scales.load(min(i, p.num_k_blocks - 1));
+      }
+      int k_block = 0;
+      for (; k_block + 4 <= num_blocks; k_block += 4) {
+        promote_blocks<4>(sums, state, k_block, factors, scales);
+      }
+      for (; k_block < num_blocks; ++k_block) {
+        promote_blocks<1>(sums, state, k_block, factors, scales);
+      }
+    }
   }
 
   // One tile. The previous tile is stored meanwhile, one box per block of k.
@@ -496,6 +419,14 @@ struct Sm90Consumer {
       store_box_of<Tile::kCols>(pending, box);
     } else if constexpr (Tile::kCols % 32 == 0) {
       if (box < Boxes<Tile::kCols / 2>::kCount) store_box_of<Tile::kCols / 2>(pending, box);
+    }
+  }
+
+  __device__ void store_pending(const Pending& pending) const {
+    if constexpr (Tile::kStages) {
+      if (!pending.is_there) return;
+      TESSERA_UNROLL
+      for (int box = 0; box < Boxes<Tile::kCols>::kCount; ++box) store_box(pending, box);
     }
   }
 
@@ -589,6 +520,9 @@ struct Sm90Consumer {
       tile::wait_for_previous(Sm90{});
     }
     const Sm90Range range = k_range<Tile>(p, rank);
+    if constexpr (Tile::kTakesTurns) {
+      if (warpgroup == 1) pass_turn();  // the first one is the other's
+    }
     Pending pending;
     pending.is_there = false;
     if constexpr (Tile::kSplits == 1) {
@@ -616,14 +550,15 @@ struct Sm90Consumer {
           for (int j = 0; j < kRegs; ++j) d[j] = static_cast<float>(sums[j]);
           tile::ptx::wgmma_hold(d);  // converted in place, before the epilogue branches
         }
-        finish(d, at, operands, pending);
-      }
-      if constexpr (Tile::kStages) {
-        if (pending.is_there) {
-          TESSERA_UNROLL
-          for (int box = 0; box < Boxes<Tile::kCols>::kCount; ++box) store_box(pending, box);
+        if constexpr (Tile::kPromotes) {  // the next tile needs the registers
+          Pending finished;
+          finish(d, at, operands, finished);
+          store_pending(finished);
+        } else {
+          finish(d, at, operands, pending);
         }
       }
+      if constexpr (!Tile::kPromotes) store_pending(pending);
       if (threadIdx.x % 32 == 0) tile::ptx::bulk_wait_group<0>();
     } else {  // one tile: a loop would keep `d` alive during the fold
       if (p.epilogue.residual != nullptr) prefetch_residual(place_of(p, tiles.first, rank));
@@ -698,19 +633,6 @@ inline CUtensorMap out_map(const TensorView& t, int box_cols) {
        .strides = {1, t.stride(-2), is_batched ? t.stride(0) : t.stride(-2)},
        .box = {box_cols, 16, 1},
        .swizzle = tile::swizzle_of_span(2 * box_cols)});
-}
-
-// The scales that a tile applies along k. Those of whole rows belong to the epilogue.
-inline BlockScales block_scales(const GemmArgs& args) {
-  BlockScales scales{};
-  if (!args.a_scale) return scales;
-  scales.num_blocks = static_cast<int>(args.a.size(-1) / kPromotedK);
-  if (args.a_scale->rank == 2) scales.a = args.a_scale->as<float>();
-  if (args.b.scale->rank == 2) {
-    scales.b = args.b.scale->as<float>();
-    scales.b_rows_per_scale = static_cast<int>(args.b.rows_per_scale);
-  }
-  return scales;
 }
 
 template <class In, class T, class Tile>

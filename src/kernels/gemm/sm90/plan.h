@@ -35,10 +35,14 @@ struct Sm90Tile {
   // the producers are a whole warpgroup too and give theirs away.
   static constexpr bool kMovesRegisters = kWarpgroups_ == 2;
   // Whether results may pass through shared memory, to be stored by TMA.
-  static constexpr bool kStages = kWarpgroups_ == 2 && kSplits_ == 1 && !kPromotes_;
+  static constexpr bool kStages = kWarpgroups_ == 2 && kSplits_ == 1;
   static constexpr int kThreads = 128 * kWarpgroups_ + (kMovesRegisters ? 128 : 32);
+  // Tiles that promote: blocks of 128 of b's rows that a tile has a part of, and whether two
+  // warpgroups multiply in turns.
+  static constexpr int kScaledBlocks = 128 % kCols_ == 0 ? 1 : 2;
+  static constexpr bool kTakesTurns = kPromotes_ && kWarpgroups_ == 2;
   static_assert(kCols % 16 == 0 && kCols <= 256);
-  static_assert(!kPromotes_ || (kSlabs_ == 1 && 128 % kCols_ == 0));
+  static_assert(!kPromotes_ || (kSlabs_ == 1 && (128 % kCols_ == 0 || kCols_ == 192)));
 };
 inline constexpr int kPromotedK = 128;  // elements of k that a tile adds up before it promotes
 
@@ -69,7 +73,7 @@ using Sm90TilesFp8 = Sm90TileList<Sm90Tile<2, 64, 2>, Sm90Tile<2, 96, 1>, Sm90Ti
 // For unsigned codes of A, whose zero points take registers.
 using Sm90TilesUnsigned = Sm90TileList<Sm90Tile<1, 64, 2>, Sm90Tile<2, 128, 1>>;
 using Sm90TilesPromoted = Sm90TileList<Sm90Tile<1, 32, 1, 1, true>, Sm90Tile<1, 64, 1, 1, true>,
-                                       Sm90Tile<2, 128, 1, 1, true>>;
+                                       Sm90Tile<2, 128, 1, 1, true>, Sm90Tile<2, 192, 1, 1, true>>;
 
 inline constexpr int kSlabBytes = 128;  // one row of a slab
 inline constexpr int kMaxStages = 24;
@@ -172,8 +176,7 @@ constexpr Sm90Plan make_plan(const Sm90Problem& problem, Sm90Shape shape, bool s
   const int out_cols = problem.is_gated ? shape.cols / 2 : shape.cols;
   plan.layout.a_slot_bytes = plan.a_rows * kSlabBytes * shape.slabs;
   plan.layout.b_slot_bytes = shape.cols * kSlabBytes * shape.slabs;
-  const bool stages_out =
-      shape.warpgroups == 2 && shape.splits == 1 && !shape.promotes && problem.stages_out;
+  const bool stages_out = shape.warpgroups == 2 && shape.splits == 1 && problem.stages_out;
   plan.layout.store_bytes =
       stages_out && out_cols % 16 == 0 ? 4 * shape.warpgroups * kStoreBuffers * kStoreBytes : 0;
   plan.layout.reduction_bytes = problem.is_normed ? kReductionBytes : 0;
@@ -296,8 +299,8 @@ constexpr Sm90Plan plan_sm90(const Sm90Problem& problem) {
       problem.m <= 64 ? choose_shape_for_few(problem) : choose_shape_for_many(problem);
   // In large products, blocks that share B save L2 reads, and with them power.
   const int64_t m_tiles = divide_up(problem.m, 64 * shape.warpgroups);
-  const bool shares_b =
-      shape.cols >= 192 && m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
+  const bool shares_b = (shape.cols >= 192 || (shape.promotes && shape.cols == 128)) &&
+                        m_tiles >= 4 && m_tiles % 2 == 0 && problem.num_sms >= 2;
   return make_plan(problem, shape, shares_b);
 }
 
