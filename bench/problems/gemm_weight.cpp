@@ -234,10 +234,11 @@ std::vector<Workload> quantized_workloads() {
       linear.shapes.push_back(shape_of(m, n, k, 128, {{"static_b", 1}}));
     }
   }
-  Workload few{"linear/llama8b_w4_few", {}};  // for comparing plans
+  Workload few{"linear/llama8b_w4_few", {}}, many{"linear/llama8b_w4_many", {}};  // compare plans
   for (const Shape& shape : linear.shapes) {
     const int64_t m = value_of(shape, "m");
     if (m == 1 || m == 16 || m == 64) few.shapes.push_back(shape);
+    if (m >= 128) many.shapes.push_back(shape);
   }
   for (const int64_t m : {1, 16}) {
     fused.shapes.push_back(
@@ -248,7 +249,7 @@ std::vector<Workload> quantized_workloads() {
     types.shapes.push_back(shape_of(16, 2048, 2048, group, {{"static_b", 1}}));
     types.shapes.push_back(shape_of(16, 2048, 2048, group, {{"zero_points", 1}, {"static_b", 1}}));
   }
-  return {linear, few, fused, types};
+  return {linear, few, many, fused, types};
 }
 
 }  // namespace tessera::bench

@@ -20,18 +20,21 @@ std::string fault(const W4Problem& problem, const W4Plan& plan) {
   if (plan.tokens > 64 ? strips != 2 : strips != 3 && strips != 4) return "strips";
   if (plan.num_n_tiles * int64_t{64} * strips < problem.n) return "rows of W are left out";
   if (plan.parts < 1 || plan.parts > kW4MaxParts) return "parts";
-  if (plan.splits != 1 && plan.splits != plan.parts) return "splits";
+  const bool is_large = plan.tokens == kW4LargeTokens;
+  if (plan.parts % plan.splits != 0) return "splits";
+  if (!is_large && plan.splits != 1 && plan.splits != plan.parts) return "splits";
   if (problem.k / kW4StageK < plan.parts) return "a part of k is empty";
-  if (plan.num_blocks % plan.splits != 0) return "incomplete clusters";
-  if (plan.splits > 1 && plan.num_blocks != plan.splits * plan.num_tiles) {
-    return "a cluster has several tiles";
-  }
+  const bool has_clusters = !is_large && plan.splits > 1;
+  if (plan.num_items != plan.splits * plan.num_tiles) return "items";
+  if (has_clusters && plan.num_blocks != plan.num_items) return "a cluster has several tiles";
+  if (plan.num_blocks > plan.num_items) return "a block without work";
   if (layout.num_stages < 3 || layout.num_stages > kW4MaxStages) return "stages";
   if (layout.size() > problem.shared_bytes) return "too much shared memory";
   if (layout.stage_bytes % 1024 != 0 || layout.fold_bytes % 1024 != 0) return "alignment";
   const int share = (units + plan.parts - 1) / plan.parts;  // units of 16 rows
-  const int sums = plan.splits > 1 ? share * plan.parts : plan.parts > 1 ? units : 0;
-  const int scratch = plan.splits > 1 ? 0 : units * 1024;
+  const bool has_total = plan.splits == 1 && plan.parts > 1;
+  const int sums = has_clusters ? share * plan.parts : has_total ? units : 0;
+  const int scratch = has_clusters ? 0 : units * 1024;
   if (layout.fold_bytes < sums * 16 * plan.tokens * 4 + scratch) return "sums do not fit";
   if (layout.fold_bytes < units * 1024) return "no scratch memory for each warp";
   return "";
@@ -56,6 +59,14 @@ TEST(W4Plan, IsOneThatTheKernelCanRun) {
       }
     }
   }
+}
+
+// Large tiles: blocks share k where there are few tiles, and an SM is not left idle for it.
+TEST(W4Plan, SharesLargeTilesToFillTheGpu) {
+  EXPECT_EQ(plan_w4({.m = 128, .n = 4096, .k = 4096}).num_blocks, 128);
+  EXPECT_EQ(plan_w4({.m = 256, .n = 4096, .k = 14336}).num_blocks, 128);
+  EXPECT_EQ(plan_w4({.m = 128, .n = 6144, .k = 4096}).splits, 2);
+  EXPECT_EQ(plan_w4({.m = 4096, .n = 4096, .k = 4096}).splits, 1);
 }
 
 // The parts of k that may be chosen for a weight of another shape, or on the next measurement.

@@ -27,8 +27,11 @@ struct W4Tile {
                                             : kStrips == 3  ? 152
                                             : kTokens == 64 ? 112
                                                             : 104;
-  static_assert(kTokens % 16 == 0 && kTokens <= 128 && (kTokens <= 64 || kStrips == 2));
+  // Where blocks share the k of a large tile, the last one adds up the partial sums, through L2.
+  static constexpr bool kIsLarge = kTokens > 64;
+  static_assert(kTokens % 16 == 0 && kTokens <= 128 && (!kIsLarge || kStrips == 2));
 };
+inline constexpr int kW4LargeTokens = 128;
 inline constexpr int kW4Tokens[] = {32, 64, 128};
 
 inline constexpr int kW4StageK = 128;
@@ -68,10 +71,11 @@ struct W4Plan {
   int tokens;
   int strips;
   int parts;   // of k
-  int splits;  // blocks of a cluster, each with a part of k; 1: a block has all parts
+  int splits;  // blocks that share the parts of k: a cluster, where tiles are small
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;  // of all batches
+  int num_items;  // a tile's share of k each
   int num_blocks;
   int num_early;  // stages of static codes to load before the kernel in front has finished
   W4Layout layout;
@@ -112,6 +116,25 @@ constexpr int choose_w4_tokens(int64_t m) {
   return kW4Tokens[std::size(kW4Tokens) - 1];
 }
 
+// Blocks that share the parts of k of a large tile: as many as make all SMs finish soonest. A wave
+// of blocks was measured to take the time of 8 blocks of k beside its own, and adding up the sums
+// of several blocks that of 5.
+constexpr int choose_w4_large_splits(int64_t num_tiles, int64_t num_k_blocks, int parts,
+                                     int num_sms) {
+  int best = 1;
+  int64_t best_cost = 0;
+  for (int splits = 1; splits <= parts; splits *= 2) {
+    if (parts % splits != 0) break;
+    const int64_t waves = (num_tiles * splits + num_sms - 1) / num_sms;
+    const int64_t cost = waves * ((num_k_blocks + splits - 1) / splits + 8 + (splits > 1 ? 5 : 0));
+    if (splits == 1 || cost < best_cost) {
+      best = splits;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
 // The strips of a block. With few rows three were measured to be faster than four, and two slower
 // than both: m = 64 of 4096 x 14336 takes 22.4, 29.7 and 35.3 us.
 constexpr int choose_w4_strips(int64_t n, int tokens) {
@@ -134,21 +157,32 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   plan.num_m_tiles = static_cast<int>(divide_up(problem.m, plan.tokens));
   plan.num_n_tiles = static_cast<int>(divide_up(problem.n, 64 * strips));
   plan.num_tiles = static_cast<int>(plan.num_m_tiles * plan.num_n_tiles * problem.batch);
-  // A block may also add up the parts of k one after another, which needs no exchange: measured to
-  // be faster once a part each makes more than one and a half waves.
-  const bool is_whole = 2 * int64_t{plan.num_tiles} * parts > 3 * problem.num_sms;
-  plan.splits = is_whole ? 1 : parts;
-  // A cluster that splits k computes one tile; the others are persistent.
-  plan.num_blocks =
-      plan.splits > 1 ? plan.splits * plan.num_tiles : std::min(plan.num_tiles, problem.num_sms);
+  const bool is_large = plan.tokens == kW4LargeTokens;
+  if (is_large) {
+    plan.splits =
+        choose_w4_large_splits(plan.num_tiles, problem.k / kW4StageK, parts, problem.num_sms);
+  } else {
+    // A block may also add up the parts of k one after another, which needs no exchange: measured
+    // to be faster once a part each makes more than one and a half waves.
+    const bool is_whole = 2 * int64_t{plan.num_tiles} * parts > 3 * problem.num_sms;
+    plan.splits = is_whole ? 1 : parts;
+  }
+  // A cluster computes one part of one tile for each of its blocks; other blocks are persistent.
+  plan.num_items = plan.num_tiles * plan.splits;
+  const bool has_clusters = !is_large && plan.splits > 1;
+  plan.num_blocks = has_clusters ? plan.num_items : std::min(plan.num_items, problem.num_sms);
   // A kilobyte for each warp, behind the sums of all units so far if a block has several parts; or
   // the partial sums of a block's share of the units of 16 rows.
   const int64_t units = 4 * strips;
   int64_t fold_units = 0;
-  if (parts > 1) fold_units = plan.splits > 1 ? divide_up(units, parts) * parts : units;
+  if (has_clusters) {
+    fold_units = divide_up(units, parts) * parts;
+  } else if (parts > 1 && plan.splits == 1) {
+    fold_units = units;
+  }
   const int64_t fold_kilobytes = divide_up(fold_units * 16 * plan.tokens * 4, 1024);
   plan.layout.fold_bytes = static_cast<int>(
-      (plan.splits > 1 ? std::max(units, fold_kilobytes) : fold_kilobytes + units) * 1024);
+      (has_clusters ? std::max(units, fold_kilobytes) : fold_kilobytes + units) * 1024);
   const int zero_bytes = problem.has_zero_points ? w4_zero_bytes(problem.group) : 0;
   const int bytes = plan.tokens * kW4StageK * 2 +
                     strips * (kW4StripBytes + w4_scale_bytes(problem.group) + zero_bytes);

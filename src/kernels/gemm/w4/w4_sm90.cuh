@@ -6,8 +6,9 @@
 // Work      A block owns 192 or 256 rows of W, a strip of 64 for each of its consumer warpgroups,
 //           by up to 64 rows of A; or 128 rows by up to 128. W is the operand whose rows fill the
 //           instruction, so tokens are padded to 32, 64 or 128 only. k is cut into parts: where n
-//           has few blocks, a cluster has one for each block; with many tiles a block has them all,
-//           one after another. Up to 16 tokens few_sm90.cuh serves.
+//           has few blocks, a cluster has one for each block, or several blocks share those of a
+//           large tile; with many tiles a block has them all, one after another. Up to 16 tokens
+//           few_sm90.cuh serves.
 // Pipeline  One warp copies codes, scales and zero points into a ring by TMA, the first stages
 //           before the kernel in front has finished if the weight is static. Another warp copies A
 //           by TMA. Consumers load 16 bytes, make four fragments of them and multiply by wgmma,
@@ -34,6 +35,7 @@
 #include "kernels/gemm/w4/launch.h"
 #include "kernels/gemm/w4/plan.h"
 #include "kernels/launch.h"
+#include "kernels/stream_scratch.h"
 #include "kernels/with_constant.h"
 #include "tessera/ops/weight_packing.h"
 #include "tile/arch.cuh"
@@ -41,6 +43,7 @@
 #include "tile/fragment.cuh"
 #include "tile/pipeline.cuh"
 #include "tile/ptx/address.cuh"
+#include "tile/ptx/barrier.cuh"
 #include "tile/ptx/cluster.cuh"
 #include "tile/ptx/cluster_index.cuh"
 #include "tile/ptx/mbarrier.cuh"
@@ -64,54 +67,68 @@ struct W4Params {
   W4Layout layout;
   int num_k_blocks;  // of 128; at least 1
   int parts;         // of k
-  int splits;        // of k over the blocks of a cluster: parts, or 1 block with all of them
+  int splits;        // blocks that share them
+  int block_parts;   // parts / splits
   int num_m_tiles;
   int num_n_tiles;
   int num_tiles;
+  int num_items;
   int num_early;  // stages to load before the kernel in front has finished; 0: none
   // So that no block divides: the first block of 128 of each part of k; and, by rank in the
   // cluster, the first of the units of 16 rows that a block adds up. Each ends where the next
   // begins.
   int first_k_block[kW4MaxParts + 1];
   int first_unit[kW4MaxParts + 1];
+  float4* partial;    // sums of the parts, where blocks share those of a large tile
+  uint32_t* tickets;  // of its tiles
   EpilogueParams epilogue;
 };
 static_assert(std::is_trivially_copyable_v<W4Params>);
 
 using W4Ring = tile::Pipeline<kW4MaxStages>;
 
-// The tile that a cluster computes. Consecutive tiles have the same rows of W.
+// A tile and a share of its k. Consecutive tiles have the same rows of W.
 struct W4Place {
   int n_tile;
   int m_tile;
   int batch;
+  int split;
 };
-__device__ inline W4Place w4_place(const W4Params& p, int index) {
-  if (p.num_tiles == p.num_n_tiles) return {index, 0, 0};
+template <class Tile>
+__device__ W4Place w4_place(const W4Params& p, int item) {
+  int split = 0, index = item;
+  if (p.splits > 1) {
+    if constexpr (Tile::kIsLarge) {
+      split = item % p.splits;
+      index = item / p.splits;
+    } else {
+      split = static_cast<int>(tile::ptx::cluster_rank());
+    }
+  }
+  if (p.num_tiles == p.num_n_tiles) return {index, 0, 0, split};
   const int per_batch = p.num_m_tiles * p.num_n_tiles;
   const int batch = index / per_batch;
   index -= batch * per_batch;
-  return {index / p.num_m_tiles, index % p.num_m_tiles, batch};
+  return {index / p.num_m_tiles, index % p.num_m_tiles, batch, split};
 }
-// A cluster that splits k has one tile; other blocks take tiles in turn.
+// A cluster has one tile; other blocks take items in turn.
 struct W4Walk {
   int first;
   int step;
 };
-__device__ inline W4Walk w4_walk(const W4Params& p) {
-  if (p.splits > 1) return {static_cast<int>(tile::ptx::cluster_index()), p.num_tiles};
+template <class Tile>
+__device__ W4Walk w4_walk(const W4Params& p) {
+  if (!Tile::kIsLarge && p.splits > 1) {
+    return {static_cast<int>(tile::ptx::cluster_index()), p.num_items};
+  }
   return {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
 }
 
-// A block's rank in its cluster, and its blocks of k. Each role computes them anew: kept across the
-// roles' branches they would be spilled.
-__device__ inline int w4_rank(const W4Params& p) {
-  return p.splits > 1 ? static_cast<int>(tile::ptx::cluster_rank()) : 0;
-}
-__device__ inline W4Range w4_k_range(const W4Params& p) {
+// Blocks of k. Each role computes them anew: kept across the roles' branches they would be spilled.
+__device__ inline W4Range w4_k_range(const W4Params& p, W4Place at) {
   if (p.splits == 1) return {0, p.num_k_blocks};
-  const int rank = w4_rank(p);
-  return {p.first_k_block[rank], p.first_k_block[rank + 1]};
+  const int part = at.split * p.block_parts;
+  return {p.first_k_block[part], p.first_k_block[part + p.block_parts]};
 }
 
 // Offsets in a stage.
@@ -171,8 +188,8 @@ struct W4CodeProducer {
 
   // The first stages of a static weight, while the kernel in front still runs.
   __device__ void start_early() const {
-    const W4Range range = w4_k_range(p);
-    const W4Place first = w4_place(p, w4_walk(p).first);
+    const W4Place first = w4_place<Tile>(p, w4_walk<Tile>(p).first);
+    const W4Range range = w4_k_range(p, first);
     W4Ring::State state;
     for (int i = 0; i < min(p.num_early, range.end - range.begin); ++i) {
       load(state, first, range.begin + i);
@@ -182,12 +199,13 @@ struct W4CodeProducer {
 
   __device__ void run() const {
     if (p.num_early == 0) tile::wait_for_previous(Sm90{});
-    const W4Range range = w4_k_range(p);
-    int num_early = min(p.num_early, range.end - range.begin);
+    int num_early = p.num_early;
     W4Ring::State state;
-    const W4Walk walk = w4_walk(p);
-    for (int i = walk.first; i < p.num_tiles; i += walk.step) {
-      const W4Place at = w4_place(p, i);
+    const W4Walk walk = w4_walk<Tile>(p);
+    for (int i = walk.first; i < p.num_items; i += walk.step) {
+      const W4Place at = w4_place<Tile>(p, i);
+      const W4Range range = w4_k_range(p, at);
+      num_early = min(num_early, range.end - range.begin);
       for (int k_block = range.begin; k_block < range.end; ++k_block) {
         if (num_early > 0) {
           --num_early;
@@ -220,11 +238,11 @@ struct W4TokenProducer {
 
   __device__ void run() const {
     tile::wait_for_previous(Sm90{});
-    const W4Range range = w4_k_range(p);
     W4Ring::State state;
-    const W4Walk walk = w4_walk(p);
-    for (int i = walk.first; i < p.num_tiles; i += walk.step) {
-      const W4Place at = w4_place(p, i);
+    const W4Walk walk = w4_walk<Tile>(p);
+    for (int i = walk.first; i < p.num_items; i += walk.step) {
+      const W4Place at = w4_place<Tile>(p, i);
+      const W4Range range = w4_k_range(p, at);
       for (int k_block = range.begin; k_block < range.end; ++k_block) {
         ring.producer_acquire(state);
         copy(state, at, k_block);
@@ -248,6 +266,7 @@ struct W4Consumer {
   static constexpr int kEights = Tile::kTokens / 8;
   static constexpr int kSteps = Tile::kGroup == 0 ? 8 : Tile::kGroup / 16;  // of k under one scale
   static constexpr bool kHasGroups = Tile::kGroup != 0;
+  static constexpr int kNumGroups = kHasGroups ? kW4StageK / Tile::kGroup : 1;  // of a stage
   static constexpr float kInverseUnit = 1.0f / W4Convert<T>::kUnit;
 
   const W4Params& p;
@@ -275,34 +294,45 @@ struct W4Consumer {
     for (int i = 0; i < kRegs; ++i) sums[i] = fmaf(part[i], scale[i / 2 % 2], sums[i]);
   }
 
-  // Steps converted at once, while the products of those before run; two sets of fragments.
-  static constexpr int kAtOnce = kSteps < 4 || Tile::kTokens == 64 ? 2 : 4;
+  // What a lane reads of a stage for a block of k, but for the tokens.
+  struct Operands {
+    uint32_t words[2][4];        // codes, [64 of k][16 of k]
+    float scale[kNumGroups][2];  // of the lane's two rows
+    uint32_t zero[kNumGroups][2];
+  };
+  // They are loaded while the products of the block before run; with four strips there are no
+  // registers for that.
+  static constexpr bool kLoadsAhead = Tile::kStrips < 4;
 
-  // One block of k, its groups one after another.
+  // Steps converted at once, while the products of those before run; two sets of fragments. Large
+  // tiles, which have the registers, convert a whole group.
+  static constexpr int kAtOnce = Tile::kIsLarge                      ? kSteps
+                                 : kSteps < 4 || Tile::kTokens == 64 ? 2
+                                                                     : 4;
+  static constexpr int kSets = kSteps > kAtOnce ? 2 : 1;
+
+  // One block of k, its groups one after another. `load_next` is called while the last one runs.
+  template <class LoadNext>
   __device__ __forceinline__ void multiply_block(float (&sums)[kRegs], float (&part)[kRegs],
-                                                 const W4Ring::State& state,
-                                                 const uint32_t (&row_zero)[2]) const {
+                                                 const W4Ring::State& state, Operands& operands,
+                                                 LoadNext load_next) const {
     const uint32_t stage = stage_of(state);
     const uint64_t b =
         tile::k_major_descriptor<tile::Swizzle::b128>(stage + W4Stage<Tile>::kA, Tile::kTokens);
-    ring.consumer_wait(state);
-    uint32_t words[4];  // of the four steps at hand
     TESSERA_UNROLL
     for (int group = 0; group < 8 / kSteps; ++group) {
-      uint32_t zero[2] = {row_zero[0], row_zero[1]};
-      float scale[2] = {};
-      if constexpr (kHasGroups) load_group(stage, group, zero, scale);
-      uint32_t a[2][kAtOnce][4];
+      if constexpr (kHasGroups && !kLoadsAhead) load_group(stage, group, operands);
+      uint32_t a[kSets][kAtOnce][4];
       TESSERA_UNROLL
       for (int begin = 0; begin < kSteps; begin += kAtOnce) {
-        uint32_t(&fragments)[kAtOnce][4] = a[begin / kAtOnce % 2];
-        if ((group * kSteps + begin) % 4 == 0) {
-          load_words(stage, (group * kSteps + begin) / 4, words);
-        }
+        uint32_t(&fragments)[kAtOnce][4] = a[begin / kAtOnce % kSets];
         if (begin >= 2 * kAtOnce) tile::ptx::wgmma_wait_group<1>();
         TESSERA_UNROLL
         for (int i = 0; i < kAtOnce; ++i) {
-          convert_word<T>(words[(group * kSteps + begin + i) % 4], zero, fragments[i]);
+          const int at = group * kSteps + begin + i;
+          if (!kLoadsAhead && at % 4 == 0) load_words(stage, at / 4, operands);
+          convert_word<T>(operands.words[at / 4][at % 4], operands.zero[group % kNumGroups],
+                          fragments[i]);
         }
         tile::ptx::wgmma_fence();
         TESSERA_UNROLL
@@ -313,58 +343,81 @@ struct W4Consumer {
         }
         tile::ptx::wgmma_commit_group();
       }
+      if (group == 8 / kSteps - 1) load_next();
       tile::ptx::wgmma_wait_group<0>();
       tile::ptx::wgmma_hold(part);
-      if constexpr (kHasGroups) add_part(sums, part, scale);
+      if constexpr (kHasGroups) add_part(sums, part, operands.scale[group]);
     }
     release(state);
   }
 
-  // The thread's codes of 64 elements of k.
-  __device__ __forceinline__ void load_words(uint32_t stage, int block,
-                                             uint32_t (&words)[4]) const {
+  // The codes of 64 elements of k.
+  __device__ __forceinline__ void load_words(uint32_t stage, int half, Operands& operands) const {
     const float4 loaded = tile::ptx::load_shared_v4(
         stage + W4Stage<Tile>::kCodes + warpgroup * kW4StripBytes +
-        block * static_cast<int>(kFragmentBlockBytes) + threadIdx.x % 128 * 16);
-    words[0] = __float_as_uint(loaded.x);
-    words[1] = __float_as_uint(loaded.y);
-    words[2] = __float_as_uint(loaded.z);
-    words[3] = __float_as_uint(loaded.w);
+        half * static_cast<int>(kFragmentBlockBytes) + threadIdx.x % 128 * 16);
+    operands.words[half][0] = __float_as_uint(loaded.x);
+    operands.words[half][1] = __float_as_uint(loaded.y);
+    operands.words[half][2] = __float_as_uint(loaded.z);
+    operands.words[half][3] = __float_as_uint(loaded.w);
   }
 
-  // Scales and zero points of the lane's two rows. A scale carries the factor that convert_word
-  // leaves out.
-  __device__ __forceinline__ void load_group(uint32_t stage, int group, uint32_t (&zero)[2],
-                                             float (&scale)[2]) const {
+  // Scales and zero points of a group. A scale carries the factor that convert_word leaves out.
+  __device__ __forceinline__ void load_group(uint32_t stage, int group, Operands& operands) const {
     constexpr int kScaleBytes = w4_scale_bytes(Tile::kGroup);
     constexpr int kZeroBytes = w4_zero_bytes(Tile::kGroup);
     const int row = unit() % 4 * 16 + lane() / 4;
     TESSERA_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int at = group * 64 + row + 8 * i;
-      scale[i] = __uint_as_float(tile::ptx::load_shared(stage + W4Stage<Tile>::kScales +
-                                                        warpgroup * kScaleBytes + at * 4)) *
-                 kInverseUnit;
+      const uint32_t scale =
+          tile::ptx::load_shared(stage + W4Stage<Tile>::kScales + warpgroup * kScaleBytes + at * 4);
+      operands.scale[group][i] = __uint_as_float(scale) * kInverseUnit;
+      operands.zero[group][i] = negated_zero<T>(kFragmentZero);
       if (p.zero != nullptr) {
         const uint32_t place = stage + W4Stage<Tile>::kZeros + warpgroup * kZeroBytes + at;
         const uint32_t word = tile::ptx::load_shared(place & ~3u);
-        zero[i] = negated_zero<T>(static_cast<int>(word >> (8 * (place & 3)) & 0xff));
+        operands.zero[group][i] =
+            negated_zero<T>(static_cast<int>(word >> (8 * (place & 3)) & 0xff));
       }
     }
   }
 
   // Adds the blocks of k of one part, times their scales, to sums that are 0.
   __device__ __forceinline__ void multiply_range(float (&sums)[kRegs], W4Ring::State& state,
-                                                 int count, const uint32_t (&zero)[2]) const {
-    for (int block = 0; block < count; ++block) {
+                                                 int count, const uint32_t (&row_zero)[2]) const {
+    Operands operands;
+    if constexpr (!kHasGroups) {
+      operands.zero[0][0] = row_zero[0];
+      operands.zero[0][1] = row_zero[1];
+    }
+    const auto load = [&](const W4Ring::State& from, Operands& to) {
+      ring.consumer_wait(from);
+      if constexpr (!kLoadsAhead) return;
+      const uint32_t stage = stage_of(from);
+      for (int half = 0; half < 2; ++half) load_words(stage, half, to);
+      if constexpr (kHasGroups) {
+        TESSERA_UNROLL
+        for (int group = 0; group < kNumGroups; ++group) load_group(stage, group, to);
+      }
+    };
+    if (kLoadsAhead) load(state, operands);
+    for (int block = 1; block <= count; ++block) {
+      const W4Ring::State current = state;
+      state.advance(p.layout.num_stages);
+      if (!kLoadsAhead) load(current, operands);
+      Operands next = operands;
+      const auto load_next = [&] {
+        if (kLoadsAhead && block < count) load(state, next);
+      };
       if constexpr (kHasGroups) {
         float part[kRegs];
         leave_unset(part);
-        multiply_block(sums, part, state, zero);
+        multiply_block(sums, part, current, operands, load_next);
       } else {
-        multiply_block(sums, sums, state, zero);
+        multiply_block(sums, sums, current, operands, load_next);
       }
-      state.advance(p.layout.num_stages);
+      if (kLoadsAhead) operands = next;
     }
   }
 
@@ -392,13 +445,27 @@ struct W4Consumer {
         for (int i = 0; i < kRegs; ++i) sums[i] *= scale[i / 2 % 2];
       }
     };
-    // One part; or all of them one after another, with their sum in shared memory.
-    const int first = w4_rank(p), end = p.splits > 1 ? first + 1 : p.parts;
-    for (int part = first; part < end; ++part) {
+    // One part after another. A block that has them all keeps their sum in shared memory.
+    const int first = at.split * p.block_parts;
+    for (int part = first; part < first + p.block_parts; ++part) {
       clear();
       multiply_range(sums, state, p.first_k_block[part + 1] - p.first_k_block[part], zero);
       apply_row_scale();
-      if (p.parts != p.splits) add_to_total(sums, part);
+      if (p.splits == 1) {
+        if (p.parts > 1) add_to_total(sums, part);
+      } else if constexpr (Tile::kIsLarge) {
+        leave_part(sums, at, part);
+      }
+    }
+  }
+
+  // Keeps the ring going for a strip beyond n.
+  __device__ void pass(W4Ring::State& state, W4Place at) const {
+    const W4Range range = w4_k_range(p, at);
+    for (int k_block = range.begin; k_block < range.end; ++k_block) {
+      ring.consumer_wait(state);
+      release(state);
+      state.advance(p.layout.num_stages);
     }
   }
 
@@ -418,6 +485,58 @@ struct W4Consumer {
       tile::ptx::store_shared(
           place, make_uint4(__float_as_uint(sums[i]), __float_as_uint(sums[i + 1]),
                             __float_as_uint(sums[i + 2]), __float_as_uint(sums[i + 3])));
+    }
+  }
+
+  // Where the lane's sums of a part of a large tile lie: [tile][part][unit][4 sums][lane].
+  __device__ float4* partial_of(W4Place at, int part) const {
+    const int64_t tile = (at.batch * p.num_n_tiles + at.n_tile) * p.num_m_tiles + at.m_tile;
+    return p.partial + ((tile * p.parts + part) * Tile::kUnits + unit()) * (kRegs / 4 * 32) +
+           lane();
+  }
+  __device__ void leave_part(const float (&sums)[kRegs], W4Place at, int part) const {
+    float4* to = partial_of(at, part);
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; i += 4) {
+      __stcg(to + i / 4 * 32, make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]));
+    }
+  }
+  // Whether all parts of the tile are there. All consumers call it.
+  static constexpr int kFoldBarrier = 1;
+  __device__ bool is_last(W4Place at) const {
+    const int tile = (at.batch * p.num_n_tiles + at.n_tile) * p.num_m_tiles + at.m_tile;
+    const uint32_t answer = shared + p.layout.fold_barrier();
+    __threadfence();
+    tile::ptx::bar_sync(kFoldBarrier, 128 * Tile::kStrips);
+    if (threadIdx.x == 0) {
+      const auto last = static_cast<uint32_t>(p.splits - 1);
+      tile::ptx::store_shared(answer, atomicInc(p.tickets + tile, last) == last ? 1u : 0u);
+      __threadfence();
+    }
+    tile::ptx::bar_sync(kFoldBarrier, 128 * Tile::kStrips);
+    return tile::ptx::load_shared(answer) != 0;
+  }
+  // Two parts are loaded at once, as loads take longer than additions; large tiles that are shared
+  // have an even number.
+  __device__ void add_parts(float (&sums)[kRegs], W4Place at) const {
+    TESSERA_UNROLL
+    for (int i = 0; i < kRegs; ++i) sums[i] = 0;
+    for (int part = 0; part < p.parts; part += 2) {
+      float4 pieces[2][kRegs / 4];
+      TESSERA_UNROLL
+      for (int i = 0; i < 2 * (kRegs / 4); ++i) {
+        pieces[i / (kRegs / 4)][i % (kRegs / 4)] =
+            __ldcg(partial_of(at, part + i / (kRegs / 4)) + i % (kRegs / 4) * 32);
+      }
+      TESSERA_UNROLL
+      for (int i = 0; i < 2 * (kRegs / 4); ++i) {
+        const float4 piece = pieces[i / (kRegs / 4)][i % (kRegs / 4)];
+        float* four = sums + i % (kRegs / 4) * 4;
+        four[0] += piece.x;
+        four[1] += piece.y;
+        four[2] += piece.z;
+        four[3] += piece.w;
+      }
     }
   }
 
@@ -448,7 +567,7 @@ struct W4Consumer {
   // Every warp sends its partial sums to the block that adds up its unit, where they lie side by
   // side: [unit][part][8 tokens][lane] in pieces of 16 bytes.
   __device__ void finish_parts(const float (&sums)[kRegs], W4Place at, int num_units) const {
-    const int rank = w4_rank(p);
+    const int rank = at.split;
     const uint32_t fold_barrier = shared + p.layout.fold_barrier();
     tile::ptx::cluster_wait();  // the barriers of all blocks are ready
     if (unit() < num_units) {
@@ -495,23 +614,28 @@ struct W4Consumer {
   __device__ void run() const {
     tile::wait_for_previous(Sm90{});
     W4Ring::State state;
-    const W4Walk walk = w4_walk(p);
-    for (int i = walk.first; i < p.num_tiles; i += walk.step) {
-      const W4Place at = w4_place(p, i);
+    const W4Walk walk = w4_walk<Tile>(p);
+    for (int i = walk.first; i < p.num_items; i += walk.step) {
+      const W4Place at = w4_place<Tile>(p, i);
       const int num_units = w4_num_units<Tile>(p, at);
+      const bool is_there = unit() < num_units;
       float sums[kRegs];
-      if (unit() < num_units) {
+      if (is_there) {
         multiply(sums, state, at);
-        if (p.splits == 1) finish_whole(sums, at);
-      } else {  // a strip beyond n: keeps the ring going
-        const W4Range range = w4_k_range(p);
-        for (int k_block = range.begin; k_block < range.end; ++k_block) {
-          ring.consumer_wait(state);
-          release(state);
-          state.advance(p.layout.num_stages);
-        }
+      } else {
+        pass(state, at);
       }
-      if (p.splits > 1) finish_parts(sums, at, num_units);
+      if constexpr (Tile::kIsLarge) {
+        if (p.splits > 1) {
+          if (!is_last(at)) continue;
+          if (is_there) add_parts(sums, at);
+        }
+        if (is_there) finish_whole(sums, at);
+      } else if (p.splits > 1) {
+        finish_parts(sums, at, num_units);
+      } else if (is_there) {
+        finish_whole(sums, at);
+      }
     }
   }
 };
@@ -524,15 +648,16 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   W4Ring ring(*reinterpret_cast<W4Ring::Barriers*>(dynamic + p.layout.barriers()));
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   constexpr int kCodeWarp = Tile::kUnits;
+  const bool is_in_cluster = !Tile::kIsLarge && p.splits > 1;
   const W4CodeProducer<Tile> codes{p, ring, shared};
   if (warp == kCodeWarp) {
     ring.init_by_warp(2, Tile::kUnits, p.layout.num_stages);
-    if (threadIdx.x % 32 == 0 && p.splits > 1) {
+    if (threadIdx.x % 32 == 0 && is_in_cluster) {
       const uint32_t fold_barrier = shared + p.layout.fold_barrier();
-      const int rank = w4_rank(p);
+      const W4Place at = w4_place<Tile>(p, w4_walk<Tile>(p).first);
+      const int rank = at.split;
       tile::ptx::mbarrier_init(fold_barrier, 1);
       tile::ptx::fence_mbarrier_init();
-      const W4Place at = w4_place(p, w4_walk(p).first);
       const int mine = min(p.first_unit[rank + 1], w4_num_units<Tile>(p, at)) - p.first_unit[rank];
       tile::ptx::mbarrier_arrive_expect_tx(fold_barrier,
                                            max(mine, 0) * p.parts * (Tile::kTokens / 8) * 512);
@@ -541,7 +666,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     codes.start_early();
   }
   // The fence of the barriers' initialisation is all that the other blocks need.
-  if (p.splits > 1) tile::ptx::cluster_arrive_relaxed();
+  if (is_in_cluster) tile::ptx::cluster_arrive_relaxed();
   __syncthreads();
   if (warp >= kCodeWarp) {
     tile::ptx::setmaxnreg_dec<Tile::kProducerRegisters>();
@@ -550,7 +675,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       W4TokenProducer<Tile>{p, ring, shared}.run();
     }
     __syncwarp();
-    if (p.splits > 1) tile::ptx::cluster_wait();
+    if (is_in_cluster) tile::ptx::cluster_wait();
   } else {
     tile::ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
     W4Consumer<T, Tile>{p, ring, shared, warp / 4}.run();
@@ -581,9 +706,11 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
   p.num_k_blocks = static_cast<int>(args.a.size(-1) / kW4StageK);
   p.parts = plan.parts;
   p.splits = plan.splits;
+  p.block_parts = plan.parts / plan.splits;
   p.num_m_tiles = plan.num_m_tiles;
   p.num_n_tiles = plan.num_n_tiles;
   p.num_tiles = plan.num_tiles;
+  p.num_items = plan.num_items;
   p.num_early = args.b.is_static ? plan.num_early : 0;
   for (int part = 0; part <= plan.parts; ++part) {
     p.first_k_block[part] = w4_first_k_block(p.num_k_blocks, plan.parts, part);
@@ -591,10 +718,18 @@ void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx
   }
   p.a_map = w4_token_map(args.a, Tile::kTokens);
   p.epilogue = epilogue_params(args);
+  const bool shares_tiles = Tile::kIsLarge && plan.splits > 1;
+  const auto num_tiles = static_cast<size_t>(shares_tiles ? plan.num_tiles : 0);
+  const StreamScratch scratch(
+      args.a.device, ctx.stream,
+      {.num_bytes = num_tiles * plan.parts * Tile::kRows * Tile::kTokens * sizeof(float),
+       .num_tickets = num_tiles});
+  p.partial = static_cast<float4*>(scratch.data());
+  p.tickets = scratch.tickets();
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(plan.num_blocks)),
                           .block = dim3(Tile::kThreads),
                           .shared_bytes = static_cast<size_t>(plan.layout.size()),
-                          .cluster = static_cast<unsigned>(plan.splits),
+                          .cluster = Tile::kIsLarge ? 1u : static_cast<unsigned>(plan.splits),
                           .overlaps_previous = true};
   launch(&gemm_w4_sm90_kernel<T, Tile>, shape, p, ctx);
 }
