@@ -48,8 +48,12 @@ NormGemmArgs norm_gemm_args(RowKey key, const Shape& shape, std::span<const Tens
 // and that of the sum.
 Bound norm_gemm_bound(RowKey key, const Shape& shape, bool is_normal) {
   const double largest = 8, k = static_cast<double>(value_of(shape, "k"));
-  // The scale of a norm's codes is 1 / 448 or 1 / 127, which is rounded; so is the product with it.
-  if (!is_normal) return {.absolute = has_token_codes(key) ? k * 0x1p-24 : 0x1p-100};
+  if (!is_normal) {
+    // The scale of a norm's codes is 1 / 448 or 1 / 127, which is rounded; so are products with it.
+    // What lies between two values of out may then go to either.
+    if (has_token_codes(key)) return rounded_twice(key.out, 8 * 0x1p-24, k * 0x1p-24);
+    return {.absolute = 0x1p-100};
+  }
   double error = has_token_codes(key) ? codes_error(key, shape, largest)
                                       : k * 0x1p-22 * largest + 8 * unit_roundoff(key.in);
   if (value_of(shape, "gated") != 0) error *= 2 * largest;
