@@ -60,9 +60,8 @@ void add_model_flags(const Verb& verb, ModelOptions& options) {
   more.toggle("--check-weights", options.check_weights, "Refuse weights with NaN or infinity");
   more.choice("--graphs", options.graphs, {"on", "off"},
               "Replay steps of generated tokens as CUDA graphs");
-  more.toggle("--fuse", options.fuse,
-              "On Hopper: norms inside products and appends inside attention; same output, not yet "
-              "timed");
+  more.choice("--fuse", options.fuse, {"on", "off"},
+              "On Hopper: norms inside products and appends inside attention; same output");
   more.choice("--ahead", options.ahead, {"auto", "on", "off"},
               "Launch a step before the results of the one before are read; auto: on a GPU");
   more.choice("--speculate", options.speculate, {"off", "lookup", "draft"},
@@ -130,7 +129,7 @@ EngineOptions engine_options(const ModelOptions& options, const model::ModelConf
   }
   made.step_timeout_s = options.step_timeout;
   made.use_graphs = options.graphs == "on";
-  made.fuses_steps = options.fuse;
+  made.fuses_steps = options.fuse == "on";
   if (options.ahead != "auto") made.runs_ahead = options.ahead == "on";
   if (options.speculate == "lookup") made.speculation = Speculation::lookup;
   if (options.speculate == "draft") made.speculation = Speculation::draft;

@@ -33,7 +33,7 @@ struct ModelOptions {
   bool check_weights = false;
   std::optional<double> step_timeout;
   std::string graphs = "on";
-  bool fuse = false;
+  std::string fuse = "on";
   std::string ahead = "auto";
   std::string speculate = "off";
   std::string draft;

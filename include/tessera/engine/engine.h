@@ -62,8 +62,8 @@ struct EngineOptions {
   bool use_graphs = true;  // replay steps of generated tokens as CUDA graphs
   // Steps of generated tokens on Hopper: the norm in front of a product becomes part of it for a
   // single sequence, and the append to a plain cache part of attention. Results are the same either
-  // way. Off until it has been timed.
-  bool fuses_steps = false;
+  // way.
+  bool fuses_steps = true;
   // Launch each step before the results of the one before are read, so that the device never waits
   // for the host. A sequence that turns out to have ended costs one row of one step. Not set: on a
   // GPU. Results are the same either way.
