@@ -8,7 +8,8 @@ from conftest import call, call_json
 from test_checks import refused
 
 QUICK = ("bench", "e2e", "--device", "cpu", "--repeat", 1, "--warmup", 0)
-OPS_OF_A_LAYER = ["rms_norm", "gemm", "kv_append", "attention_decode", "gemm", "rms_norm", "gemm"]
+OPS_OF_A_LAYER = ["norm_gemm", "attention_append", "gemm", "norm_gemm", "gemm"]
+SEPARATE_OPS = ["rms_norm", "gemm", "kv_append", "attention_decode", "gemm", "rms_norm", "gemm"]
 
 
 def test_explain_accounts_for_every_microsecond_of_a_decode_step():
@@ -28,7 +29,7 @@ def test_explain_accounts_for_every_microsecond_of_a_decode_step():
     assert all(row["calls"] == step["repeats"] for row in layer)
     assert [row["op"] for row in rows if row["part"] == "before"] == ["embedding"]
     head = [row["op"] for row in rows if row["part"] == "after"]
-    assert head[:3] == ["embedding", "rms_norm", "gemm"]
+    assert head[:2] == ["embedding", "norm_gemm"]
     for row in rows:
         assert row["bytes"] > 0
         assert row["floor_us"] == pytest.approx(row["bytes"] / 0.02e6, abs=0.001)
@@ -36,16 +37,23 @@ def test_explain_accounts_for_every_microsecond_of_a_decode_step():
     # All weights once, and the keys and values of about 46 tokens of 2 sequences.
     memory = result["memory"]
     assert step["bytes"] > memory["weight_bytes"] * 0.8
-    attention = next(row for row in rows if row["op"] == "attention_decode")
+    attention = next(row for row in rows if row["op"] == "attention_append")
     cached = attention["bytes"] * attention["calls"]
     assert cached >= 2 * 42 * memory["kv_bytes_per_token"]
     assert cached <= 1.3 * 2 * 52 * memory["kv_bytes_per_token"]
 
 
+def test_explain_names_the_operations_of_steps_that_are_not_fused():
+    report = call_json(*QUICK, "--prompt", 16, "--generate", 4, "--fuse", "off", "--explain",
+                       "--bandwidth", 0.02, "--json", "-")
+    layer = [row["op"] for row in report["results"][0]["explain"] if row["part"] == "repeated"]
+    assert layer[:len(SEPARATE_OPS)] == SEPARATE_OPS
+
+
 def test_explain_prints_a_table_and_its_own_definitions():
     done = call(*QUICK, "--prompt", 16, "--generate", 4, "--explain", "--bandwidth", 0.02)
     assert done.returncode == 0, done.stderr
-    for word in ("operation", "attention_decode", " times:", "- then:", "wall", "busy", "floor",
+    for word in ("operation", "attention_append", " times:", "- then:", "wall", "busy", "floor",
                  "host", "time: from the end of the work before it", "gap: the device idle"):
         assert word in done.stdout, word
 
@@ -66,7 +74,7 @@ def test_profile_writes_a_trace_of_host_and_device(tmp_path):
     names = {(e["cat"], e["name"]) for e in events}
     for stage in ("plan", "assemble", "forward", "sample", "commit"):
         assert ("stage", stage) in names
-    assert ("call", "attention_decode") in names
+    assert ("call", "attention_append") in names
     assert min(e["ts"] for e in events) == 0
     steps = [e for e in events if e["cat"] == "step"]
     assert len(steps) >= 4
