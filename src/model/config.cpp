@@ -43,8 +43,7 @@ const Family& read_family(const Fields& fields) {
   for (const std::string& class_name : classes) {
     by_class = find_family(&Family::class_name, class_name);
     if (by_class == nullptr) {
-      fields.refuse("architectures", *fields.find("architectures"),
-                    concat("one of ", listed(&Family::class_name)));
+      fields.refuse("architectures", concat("one of ", listed(&Family::class_name)));
     }
   }
   const auto type = fields.text_or_none("model_type");
@@ -52,12 +51,10 @@ const Family& read_family(const Fields& fields) {
   if (!type) return *by_class;
   const Family* by_type = find_family(&Family::model_type, *type);
   if (by_type == nullptr) {
-    fields.refuse("model_type", *fields.find("model_type"),
-                  concat("one of ", listed(&Family::model_type)));
+    fields.refuse("model_type", concat("one of ", listed(&Family::model_type)));
   }
   if (by_class != nullptr && by_class != by_type) {
-    fields.refuse("architectures", *fields.find("architectures"),
-                  concat(by_type->class_name, ", as model_type is ", *type));
+    fields.refuse("architectures", concat(by_type->class_name, ", as model_type is ", *type));
   }
   return *by_type;
 }
@@ -81,15 +78,14 @@ void read_sizes(const Fields& fields, const Family& family, ModelConfig& config)
   config.num_kv_heads =
       fields.whole_or_none("num_key_value_heads", 1, kMaxHeads).value_or(config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0) {
-    fields.refuse("num_key_value_heads", *fields.find("num_key_value_heads"),
+    fields.refuse("num_key_value_heads",
                   concat("a divisor of num_attention_heads, which is ", config.num_heads));
   }
   std::optional<int64_t> head_dim = fields.whole_or_none("head_dim", 2, kMaxHeadDim);
   if (!head_dim && family.head_dim > 0) head_dim = family.head_dim;
   if (!head_dim && config.hidden % config.num_heads != 0) {
-    fields.refuse("num_attention_heads", *fields.find("num_attention_heads"),
-                  concat("a divisor of hidden_size, which is ", config.hidden,
-                         ", where head_dim is not given"));
+    fields.refuse("num_attention_heads", concat("a divisor of hidden_size, which is ",
+                                                config.hidden, ", where head_dim is not given"));
   }
   config.head_dim = head_dim.value_or(config.hidden / config.num_heads);
   if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
@@ -106,7 +102,7 @@ Activation read_activation(const Fields& fields, std::string_view key, std::stri
   if (text == "gelu") return Activation::gelu;
   if (text == "gelu_new" || text == "gelu_pytorch_tanh") return Activation::gelu_tanh;
   if (text == "relu") return Activation::relu;
-  fields.refuse(key, *fields.find(key), "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
+  fields.refuse(key, "one of silu, gelu, gelu_new, gelu_pytorch_tanh, relu");
 }
 
 namespace {
@@ -118,7 +114,7 @@ DType read_dtype(const Fields& fields) {
   if (text == "float32") return DType::f32;
   if (text == "float16") return DType::f16;
   if (text == "bfloat16") return DType::bf16;
-  fields.refuse(key, *fields.find(key), "float32, float16 or bfloat16");
+  fields.refuse(key, "float32, float16 or bfloat16");
 }
 
 void add_stop_tokens(const Fields& fields, ModelConfig& config) {
@@ -145,12 +141,10 @@ void read_window(const Fields& fields, ModelConfig& config) {
   for (const std::string& type : types) {
     config.windowed_layers.push_back(type == "sliding_attention");
     if (type == "sliding_attention" || type == "full_attention") continue;
-    fields.refuse("layer_types", *fields.find("layer_types"),
-                  "a list of full_attention and sliding_attention");
+    fields.refuse("layer_types", "a list of full_attention and sliding_attention");
   }
   if (std::ssize(types) != config.num_layers) {
-    fields.refuse("layer_types", *fields.find("layer_types"),
-                  concat("a list of ", config.num_layers, ", one for each layer"));
+    fields.refuse("layer_types", concat("a list of ", config.num_layers, ", one for each layer"));
   }
   if (std::ranges::count(config.windowed_layers, true) == 0) config.window = 0;
 }

@@ -29,6 +29,12 @@ void Fields::refuse(std::string_view key, const json& value, std::string_view wh
   fail(concat(prefix_, key, " is ", shown_value(value), "; it must be ", what));
 }
 
+void Fields::refuse(std::string_view key, std::string_view what) const {
+  const json* value = find(key);
+  if (value == nullptr) fail(concat(prefix_, key, " is missing; it must be ", what));
+  refuse(key, *value, what);
+}
+
 void Fields::refuse_missing(std::string_view key) const {
   fail(concat(prefix_, key, " is missing"));
 }

@@ -32,6 +32,7 @@ class Fields {
   std::vector<int32_t> ids(std::string_view key, int64_t) const;  // one id or a list, below a limit
   std::optional<Fields> object_or_none(std::string_view key) const;
 
+  [[noreturn]] void refuse(std::string_view key, std::string_view what_is_right) const;
   [[noreturn]] void refuse(std::string_view key, const nlohmann::json& value,
                            std::string_view what_is_right) const;
   [[noreturn]] void refuse_missing(std::string_view key) const;

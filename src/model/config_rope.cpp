@@ -32,7 +32,7 @@ RopeScaling read_llama3(const Fields& fields) {
   scaling.high_freq_factor = fields.number("high_freq_factor", 1e-6, kMaxTurns);
   scaling.original_max_positions = read_original_positions(fields);
   if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-    fields.refuse("high_freq_factor", *fields.find("high_freq_factor"),
+    fields.refuse("high_freq_factor",
                   concat("above low_freq_factor, which is ", scaling.low_freq_factor));
   }
   return scaling;
@@ -63,7 +63,7 @@ RopeScaling read_yarn(const Fields& fields, const ModelConfig& config) {
         attention_scale(scaling.factor, *mscale) / attention_scale(scaling.factor, *mscale_all_dim);
   }
   if (!fields.flag("truncate", true)) {
-    fields.refuse("truncate", *fields.find("truncate"), "true; other ramps are not supported");
+    fields.refuse("truncate", "true; other ramps are not supported");
   }
   return scaling;
 }
@@ -84,8 +84,7 @@ RopeScaling read_scaling(const Fields& fields, const ModelConfig& config) {
 void refuse_partial(const Fields& fields) {
   const auto part = fields.number_or_none("partial_rotary_factor", 0.0, 1.0);
   if (part && *part != 1.0) {
-    fields.refuse("partial_rotary_factor", *fields.find("partial_rotary_factor"),
-                  "1; heads that rotate in part are not supported");
+    fields.refuse("partial_rotary_factor", "1; heads that rotate in part are not supported");
   }
 }
 

@@ -29,14 +29,14 @@ std::string_view spelling(const Fields& fields, std::initializer_list<std::strin
 int64_t read_group(const Fields& fields, std::string_view key) {
   const int64_t group = fields.whole(key, -1, kMaxGroup);
   if (group == 0 || (group > 1 && group % 8 != 0) || group == 1) {
-    fields.refuse(key, *fields.find(key), "-1 for one group, or a multiple of 8");
+    fields.refuse(key, "-1 for one group, or a multiple of 8");
   }
   return group < 0 ? 0 : group;
 }
 
 int read_bits(const Fields& fields, std::string_view key) {
   const int64_t bits = fields.whole(key, 1, 64);
-  if (bits != 4 && bits != 8) fields.refuse(key, *fields.find(key), "4 or 8");
+  if (bits != 4 && bits != 8) fields.refuse(key, "4 or 8");
   return static_cast<int>(bits);
 }
 
@@ -49,7 +49,7 @@ void read_kept(const Fields& fields, std::string_view key, StoredFormats& format
 void expect_text(const Fields& fields, std::string_view key, std::string_view wanted,
                  std::string_view why) {
   const auto text = fields.text_or_none(key);
-  if (text && *text != wanted) fields.refuse(key, *fields.find(key), why);
+  if (text && *text != wanted) fields.refuse(key, why);
 }
 
 void read_gptq(const Fields& fields, StoredFormats& formats) {
@@ -61,11 +61,11 @@ void read_gptq(const Fields& fields, StoredFormats& formats) {
   if (layout == "gptq_v2") {
     format.storage = Storage::gptq_v2;
   } else if (layout != "gptq") {
-    fields.refuse("checkpoint_format", *fields.find("checkpoint_format"), "gptq or gptq_v2");
+    fields.refuse("checkpoint_format", "gptq or gptq_v2");
   }
   if (const auto dynamic = fields.object_or_none("dynamic");
       dynamic && !fields.find("dynamic")->empty()) {
-    fields.refuse("dynamic", *fields.find("dynamic"), "empty: one setting for all layers");
+    fields.refuse("dynamic", "empty: one setting for all layers");
   }
   read_kept(fields, "modules_to_not_convert", formats);
   if (!fields.flag("lm_head", false)) formats.kept.emplace_back("lm_head", fields.prefix());
@@ -76,7 +76,7 @@ void read_awq(const Fields& fields, StoredFormats& formats) {
   StoredFormat format{.storage = Storage::awq,
                       .bits = read_bits(fields, spelling(fields, {"bits", "w_bit"})),
                       .has_zero_points = true};
-  if (format.bits != 4) fields.refuse("bits", *fields.find("bits"), "4, as AWQ has it");
+  if (format.bits != 4) fields.refuse("bits", "4, as AWQ has it");
   format.group = read_group(fields, spelling(fields, {"group_size", "q_group_size"}));
   // Without the flag the file still has qzeros, which all hold 8.
   expect_text(fields, "version", "gemm", "gemm; gemv, gemv_fast and marlin lie differently");
@@ -113,7 +113,7 @@ void read_fp8(const Fields& fields, StoredFormats& formats) {
   }
   const std::string scheme = fields.text_or_none("activation_scheme").value_or("dynamic");
   if (scheme != "dynamic" && scheme != "static") {
-    fields.refuse("activation_scheme", *fields.find("activation_scheme"), "dynamic or static");
+    fields.refuse("activation_scheme", "dynamic or static");
   }
   format.takes_codes = true;
   format.has_input_scale = scheme == "static" && format.rows_per_scale == 0;
@@ -147,17 +147,16 @@ class CompressedGroup {
     const std::string type = weights->text_or_none("type").value_or("int");
     const bool is_float = type == "float";
     if (!is_float && type != "int") {
-      weights->refuse("type", *weights->find("type"), "int or float");
+      weights->refuse("type", "int or float");
     }
     StoredFormat stored;
     stored.bits = read_bits(*weights, "num_bits");
     if (is_float && stored.bits != (is_mxfp4() ? 4 : 8)) {
-      weights->refuse("num_bits", *weights->find("num_bits"),
-                      "8 for floats, or 4 in the format mxfp4-pack-quantized");
+      weights->refuse("num_bits", "8 for floats, or 4 in the format mxfp4-pack-quantized");
     }
     stored.has_zero_points = !weights->flag("symmetric", true);
     if (is_float && stored.has_zero_points) {
-      weights->refuse("symmetric", *weights->find("symmetric"), "true for floats");
+      weights->refuse("symmetric", "true for floats");
     }
     read_layout(is_float, stored);
     read_strategy(*weights, stored);
@@ -200,11 +199,11 @@ class CompressedGroup {
     const std::string strategy = weights.text_or_none("strategy").value_or("tensor");
     if (stored.storage == Storage::mxfp4) {
       if (strategy != "group") {
-        weights.refuse("strategy", *weights.find("strategy"), "group, as MXFP4 has it");
+        weights.refuse("strategy", "group, as MXFP4 has it");
       }
       stored.group = read_group(weights, "group_size");
       if (stored.group != kMxfp4Group) {
-        weights.refuse("group_size", *weights.find("group_size"), "32, as MXFP4 has it");
+        weights.refuse("group_size", "32, as MXFP4 has it");
       }
       return;
     }
@@ -217,8 +216,7 @@ class CompressedGroup {
       if (!weights.has("block_structure")) weights.refuse_missing("block_structure");
       read_block(weights, "block_structure", stored);
     } else {
-      weights.refuse("strategy", *weights.find("strategy"),
-                     "channel or group; for a byte each also tensor or block");
+      weights.refuse("strategy", "channel or group; for a byte each also tensor or block");
     }
   }
 
@@ -269,7 +267,7 @@ void read_inputs(const Fields& group, StoredFormat& stored, StoredFormats& forma
 void read_compressed(const Fields& fields, StoredFormats& formats) {
   const std::string status = fields.text_or_none("quantization_status").value_or("compressed");
   if (status != "compressed" && status != "frozen") {
-    fields.refuse("quantization_status", *fields.find("quantization_status"), "compressed");
+    fields.refuse("quantization_status", "compressed");
   }
   const std::string format = fields.text_or_none("format").value_or("");
   for (const std::string& text : fields.texts("ignore")) {
@@ -319,8 +317,7 @@ std::shared_ptr<const StoredFormats> StoredFormats::parse(const Fields& fields) 
   } else if (*method == "bitsandbytes") {
     read_bitsandbytes(fields, *formats);
   } else {
-    fields.refuse("quant_method", *fields.find("quant_method"),
-                  "gptq, awq, compressed-tensors, fp8 or bitsandbytes");
+    fields.refuse("quant_method", "gptq, awq, compressed-tensors, fp8 or bitsandbytes");
   }
   return formats;
 }

@@ -225,6 +225,12 @@ TEST(QuantizationConfig, RefusesByNameAndValue) {
            {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float",
                   "strategy": "channel"}}}})",
        {"g.weights.strategy is \"channel\"", "group"}},
+      {R"({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups":
+           {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float"}}}})",
+       {"g.weights.strategy is missing", "group, as MXFP4 has it"}},
+      {R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups":
+           {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 32}}}})",
+       {"g.weights.strategy is missing", "channel or group"}},
       {R"({"quant_method": "compressed-tensors", "format": "marlin-24", "config_groups":
            {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int"}}}})",
        {"format is 'marlin-24'"}},
