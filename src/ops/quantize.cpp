@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "ops/elementwise.h"
+#include "ops/round_scales.h"
 
 namespace tessera {
 namespace {
@@ -87,6 +88,18 @@ const Op<DequantizeArgs>& dequantize_op() {
 
 void quantize(const QuantizeArgs& args, const Context& ctx) {
   run(quantize_op(), args, args.x.device, ctx);
+}
+
+void ops::quantize_rounded(const QuantizeArgs& args, DType scale_dtype, const Context& ctx) {
+  quantize(args, ctx);
+  if (scale_dtype == DType::f32) return;
+  float* scales = args.scale.as<float>();
+  for (int64_t i = 0; i < args.scale.num_elements(); ++i) {
+    scales[i] = rounded_scale(scale_dtype, scales[i]);
+  }
+  QuantizeArgs fixed = args;
+  fixed.mode = ScaleMode::fixed;
+  quantize(fixed, ctx);
 }
 
 void dequantize(const DequantizeArgs& args, const Context& ctx) {

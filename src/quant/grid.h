@@ -6,17 +6,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tessera/core/convert.h"
+#include "ops/round_scales.h"
 #include "tessera/quant/quantized_weight.h"
 
 namespace tessera::quant {
-
-// `value` rounded to the type scales are stored in.
-inline float rounded_to(DType dtype, float value) {
-  if (dtype == DType::bf16) return to_float(from_float<Bf16>(value));
-  if (dtype == DType::f16) return to_float(from_float<F16>(value));
-  return value;
-}
 
 // The nearest integer, ties to even, for |value| below 2^22. Adding 1.5 * 2^23 leaves no bits for a
 // fraction, so the addition rounds.
@@ -83,7 +76,7 @@ inline Grid grid_of(const Range& range, float factor, const QuantFormat& format)
   const float width =
       has_zero ? range.highest - range.lowest : std::fmax(range.highest, -range.lowest);
   const float steps = has_zero ? static_cast<float>(zero_point_max(dtype)) : quant_max(dtype);
-  const float scale = rounded_to(format.scale_dtype, width * factor / steps);
+  const float scale = ops::rounded_to(format.scale_dtype, width * factor / steps);
   if (scale > 0.0f) grid.scale = scale;
   grid.inverse = 1.0f / grid.scale;
   grid.highest = static_cast<int>(steps);

@@ -33,8 +33,7 @@ Grid whole_grid(const float* w, int64_t count, const QuantFormat& format) {
     const float zero = -range.lowest * (1.0f / grid.scale);
     grid.zero = zero > 0.0f ? static_cast<int>(nearest(std::min(zero, steps))) : 0;
   }
-  const float rounded = rounded_to(format.scale_dtype, grid.scale);
-  if (rounded != 0.0f) grid.scale = rounded;  // 0: below the smallest of the type
+  grid.scale = ops::rounded_scale(format.scale_dtype, grid.scale);
   grid.inverse = 1.0f / grid.scale;
   return grid;
 }

@@ -5,6 +5,7 @@
 
 #include "core/parallel.h"
 #include "core/text.h"
+#include "ops/round_scales.h"
 #include "quant/check.h"
 #include "quant/grid.h"
 #include "quant/round_rows.h"
@@ -14,25 +15,6 @@
 
 namespace tessera::quant {
 namespace {
-
-void round_scales(const TensorView& scale, DType dtype) {
-  auto* values = scale.as<float>();
-  for (int64_t i = 0; i < scale.num_elements(); ++i) {
-    const float rounded = rounded_to(dtype, values[i]);
-    values[i] = rounded == 0.0f ? values[i] : rounded;  // below the smallest of the type
-  }
-}
-
-// Finds the scales, rounds them, and rounds the values by them.
-void quantize_part(const TensorView& w, const TensorView& out, const TensorView& scale,
-                   DType scale_dtype, const Context& ctx) {
-  QuantizeArgs args{.x = w, .out = out, .scale = scale};
-  quantize(args, ctx);
-  if (scale_dtype == DType::f32) return;
-  round_scales(scale, scale_dtype);
-  args.mode = ScaleMode::fixed;
-  quantize(args, ctx);
-}
 
 QuantizedWeight quantize_blocks(const TensorView& w, const QuantFormat& format,
                                 const Context& ctx) {
@@ -46,9 +28,10 @@ QuantizedWeight quantize_blocks(const TensorView& w, const QuantFormat& format,
             .slice(1, col, std::min(k, col + kBlockSide));
       };
       float* scale = made.scale.view().as<float>() + row / kBlockSide * across + col / kBlockSide;
-      quantize_part(block_of(w), block_of(made.values),
-                    TensorView::contiguous(scale, DType::f32, {1}, w.device), format.scale_dtype,
-                    ctx);
+      ops::quantize_rounded({.x = block_of(w),
+                             .out = block_of(made.values),
+                             .scale = TensorView::contiguous(scale, DType::f32, {1}, w.device)},
+                            format.scale_dtype, ctx);
     }
   }
   return made;
@@ -75,7 +58,8 @@ QuantizedWeight quantize_rtn(const TensorView& w, const QuantFormat& format, con
   if (format.codes == CodeFormat::fp8_block) return quantize_blocks(w, format, ctx);
   QuantizedWeight made = empty_rows(format, w.size(0), w.size(1));
   if (format.codes == CodeFormat::fp8) {
-    quantize_part(w, made.values, made.scale, format.scale_dtype, ctx);
+    ops::quantize_rounded({.x = w, .out = made.values, .scale = made.scale}, format.scale_dtype,
+                          ctx);
     return made;
   }
   parallel_for(w.size(0), w.size(1), [&](int64_t row) {

@@ -7,7 +7,7 @@
 
 #include "core/text.h"
 #include "model/model.h"
-#include "quant/grid.h"
+#include "ops/round_scales.h"
 #include "tessera/core/error.h"
 
 namespace tessera::quant {
@@ -97,7 +97,7 @@ void fold_scales(const Fold& fold, const Linear& linear, DType norm_dtype,
     auto* weights = norm.view().as<float>();
     for (size_t i = 0; i < scales.size(); ++i) {
       const float before = weights[i] + fold.norm_offset;
-      const float stored = rounded_to(norm_dtype, before / scales[i] - fold.norm_offset);
+      const float stored = ops::rounded_to(norm_dtype, before / scales[i] - fold.norm_offset);
       const float after = stored + fold.norm_offset;
       if (after == 0.0f || before == 0.0f) {
         scales[i] = 1.0f;

@@ -38,7 +38,7 @@ QuantizedWeight defined(const TensorView& w, const QuantFormat& format) {
   quantize(args);
   auto* scale = made.scale.view().as<float>();
   for (int64_t i = 0; i < made.scale.view().num_elements(); ++i) {
-    const float rounded = quant::rounded_to(format.scale_dtype, scale[i]);
+    const float rounded = ops::rounded_to(format.scale_dtype, scale[i]);
     if (rounded != 0.0f) scale[i] = rounded;
   }
   args.mode = ScaleMode::fixed;
