@@ -6,8 +6,8 @@
 // itself), gap and gap_out (elements between the rows of a and b, and of out and residual), offset
 // (before every operand), tf32 (its presence makes a problem for f32 alone), static_b; group (its
 // presence makes a problem for quantised weights alone), zero_points, rows_per_scale and in_rows
-// (for codes in Packing::rows alone); a_scale (its presence makes a problem for codes on both
-// sides), b_scale and sums_in_float.
+// (for codes in Packing::rows alone), bf16_scales and f16_scales (for packed ones alone); a_scale
+// (its presence makes a problem for codes on both sides), b_scale and sums_in_float.
 #include "tessera/ops/gemm.h"
 
 #include <algorithm>
@@ -172,6 +172,7 @@ Problem make_gemm(RowKey key, const Shape& shape, Fill fill, uint64_t seed) {
                                 "zero_points", "a_scale",
                                 "b_scale",     "sums_in_float",
                                 "in_rows",     "rows_per_scale",
+                                "bf16_scales", "f16_scales",
                                 "norm"});
   const Options o = options_of(b);
   const int64_t special = b.get("special");
@@ -252,8 +253,11 @@ bool gemm_fits(RowKey key, const Shape& shape) {
     return !is_large || (key.out == DType::bf16 && key.in != DType::u8);
   }
   if (has_codes(key) != (value_of(shape, "group", -1) >= 0)) return false;
-  if (has_codes(key) && key.packing != Packing::rows && value_of(shape, "in_rows") != 0) {
-    return false;
+  if (has_codes(key)) {
+    const bool has_half_scales =
+        value_of(shape, "bf16_scales") != 0 || value_of(shape, "f16_scales") != 0;
+    const bool is_packed = key.packing != Packing::rows;
+    if (is_packed ? value_of(shape, "in_rows") != 0 : has_half_scales) return false;
   }
   if (key.has_table && value_of(shape, "zero_points") != 0) return false;
   if (has_codes(key)) {

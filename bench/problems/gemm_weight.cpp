@@ -26,6 +26,11 @@ int64_t groups_of(const Shape& shape, int64_t k) {
   return group == 0 ? 1 : k / group;
 }
 
+DType scale_type(const Builder& b) {
+  if (b.get("bf16_scales") != 0) return DType::bf16;
+  return b.get("f16_scales") != 0 ? DType::f16 : DType::f32;
+}
+
 // Small integers: the zero point of the code's group plus 1, 0 or -1.
 void fill_integer_codes(Operand& codes, const Operand* zeros, int64_t n, int64_t k, int64_t groups,
                         Random random) {
@@ -131,7 +136,7 @@ void add_weight(Builder& b, RowKey key, int64_t n, int64_t k) {
   const int64_t by = b.get("rows_per_scale", 1), scale_rows = (n + by - 1) / by;
   const Random code_values = b.random(), scale_values = b.random(), zero_values = b.random();
   Operand& codes = b.dense("b", Role::input, key.weight, {n, k});
-  Operand& scales = b.dense("b_scale", Role::input, DType::f32, {scale_rows, groups});
+  Operand& scales = b.dense("b_scale", Role::input, scale_type(b), {scale_rows, groups});
   Operand* zeros = nullptr;
   if (b.get("zero_points") != 0) {
     zeros = &b.dense("b_zero_point", Role::input, DType::u8, {n, groups});
@@ -216,6 +221,24 @@ std::vector<Shape> quantized_test_shapes() {
         shape_of(66, 200, 384, 128, {{"in_rows", 1}, {"rows_per_scale", 128}})}) {
     shapes.push_back(shape);
   }
+  // Of packed codes alone: scales of 16 bits. The last have rows for units of 32 and four strips.
+  for (const Shape& shape :
+       {shape_of(1, 256, 256, 0, {{"f16_scales", 1}}),
+        shape_of(2, 320, 1152, 128, {{"bf16_scales", 1}, {"static_b", 1}}),
+        shape_of(4, 33 * 1024, 128, 128, {{"f16_scales", 1}, {"static_b", 1}}),
+        shape_of(7, 128, 512, 32, {{"bf16_scales", 1}, {"zero_points", 1}}),
+        shape_of(9, 192, 640, 128, {{"f16_scales", 1}, {"zero_points", 1}}),
+        shape_of(16, 576, 1024, 64, {{"bf16_scales", 1}}),
+        shape_of(30, 192, 512, 128, {{"f16_scales", 1}}),
+        shape_of(60, 320, 512, 64, {{"bf16_scales", 1}, {"zero_points", 1}}),
+        shape_of(130, 256, 384, 32, {{"f16_scales", 1}, {"zero_points", 1}}),
+        shape_of(40, 128, 256, 0, {{"bf16_scales", 1}, {"zero_points", 1}}),
+        shape_of(6, 4224, 128, 64, {{"bf16_scales", 1}}),
+        shape_of(12, 4224, 256, 128, {{"f16_scales", 1}}),
+        shape_of(24, 4160, 128, 128, {{"bf16_scales", 1}}),
+        shape_of(34, 4160, 128, 64, {{"f16_scales", 1}, {"zero_points", 1}})}) {
+    shapes.push_back(shape);
+  }
   for (const int64_t special : kSpecials) {
     shapes.push_back(shape_of(4, 256, 512, 128, {{"special", special}}));
   }
@@ -249,7 +272,14 @@ std::vector<Workload> quantized_workloads() {
     types.shapes.push_back(shape_of(16, 2048, 2048, group, {{"static_b", 1}}));
     types.shapes.push_back(shape_of(16, 2048, 2048, group, {{"zero_points", 1}, {"static_b", 1}}));
   }
-  return {linear, few, many, fused, types};
+  Workload scales{"linear/llama8b_w4_scales", {}};  // compare types of scales
+  for (const Shape& shape : few.shapes) {
+    scales.shapes.push_back(shape);
+    for (const char* type : {"bf16_scales", "f16_scales"}) {
+      scales.shapes.emplace_back(shape).emplace_back(type, 1);
+    }
+  }
+  return {linear, few, many, fused, types, scales};
 }
 
 }  // namespace tessera::bench

@@ -1,9 +1,9 @@
 // Problems for norm_gemm: one row of x, its norm, and a product with a weight of any kind.
 // SPDX-License-Identifier: MIT
 //
-// Sizes and options: n, k, gated, residual (0 or 1), group and zero_points of 4-bit weights,
-// a_scale and b_scale of codes, and separate (1: rms_norm and gemm are called instead, for their
-// bits). Integers: x is 1 and -1, whose norm is exact without eps.
+// Sizes and options: n, k, gated, residual (0 or 1), group, zero_points, bf16_scales and f16_scales
+// of 4-bit weights, a_scale and b_scale of codes, and separate (1: rms_norm and gemm are called
+// instead, for their bits). Integers: x is 1 and -1, whose norm is exact without eps.
 #include "tessera/ops/norm_gemm.h"
 
 #include <cmath>
@@ -64,8 +64,8 @@ Problem make_norm_gemm(RowKey key, const Shape& given, Fill fill, uint64_t seed)
   Shape shape = given;
   shape.push_back({"norm", 1});
   Builder b(shape, fill, seed,
-            {"n", "k", "gated", "residual", "group", "zero_points", "a_scale", "b_scale", "norm",
-             "separate"});
+            {"n", "k", "gated", "residual", "group", "zero_points", "bf16_scales", "f16_scales",
+             "a_scale", "b_scale", "norm", "separate"});
   const int64_t n = b.get("n"), k = b.get("k");
   const bool is_gated = b.get("gated") != 0, is_normal = b.is_normal();
   const DType values = value_type_of(key);
@@ -162,13 +162,16 @@ ProblemMaker norm_gemm_maker() {
                                  {{"n", 512}, {"k", 2048}, {"gated", 1}},
                                  {{"n", 8256}, {"k", 2560}},
                                  {{"n", 6144}, {"k", 4096}}};
+  std::vector<Shape> shapes = shapes_of_every_kind(tests);
+  shapes.push_back({{"n", 320}, {"k", 1536}, {"group", 128}, {"bf16_scales", 1}});
+  shapes.push_back({{"n", 256}, {"k", 1024}, {"group", 64}, {"zero_points", 1}, {"f16_scales", 1}});
   const std::vector<Shape> llama{{{"n", 6144}, {"k", 4096}},
                                  {{"n", 28672}, {"k", 4096}, {"gated", 1}}};
   return {"norm_gemm",
           &make_norm_gemm,
           &norm_gemm_fits,
           keys,
-          shapes_of_every_kind(tests),
+          shapes,
           {{"norm_gemm/llama8b", shapes_of_every_kind(llama)},
            {"norm_gemm/llama1b", shapes_of_every_kind({{{"n", 3072}, {"k", 2048}}})}},
           "gemm"};

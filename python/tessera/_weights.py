@@ -3,7 +3,7 @@
 import ctypes
 
 from ._call import dtype_of, empty, make_struct_op, shape_of
-from ._frameworks import borrow_carefully
+from ._frameworks import borrow_carefully, canonical
 from ._gemm import pack_gemm_weight
 from ._library import lib, raise_error
 from ._operations import OPERATIONS, PACKINGS
@@ -13,17 +13,20 @@ _PACKING_NAMES = {number: name for name, number in PACKINGS.items()}
 
 
 def pack_weight(
-    values, scale, zero_point=None, *, dtype="int4", group=0, packing="rows", to="fragments"
+    values, scale, zero_point=None, *, dtype="int4", group=0, packing="rows", to="fragments",
+    scale_dtype="float32",
 ):
     """A quantised weight in another layout: (values, scale), with zero_point if there is one.
 
     values int4 [n, k / 2] as quantize makes them, with groups in a row; n and k multiples of 64.
     Packing back (packing="fragments", to="rows") gives the same bytes again. On a GPU the packed
-    zero points are uint8.
+    zero points are uint8. scale_dtype: of packed scales, float32, float16 or bfloat16; those of 16
+    bits are rounded to nearest. In rows scales are float32.
     """
     op = "pack_weight"
     out = empty(op, values, shape_of(op, "values", values), dtype_of(op, "values", values))
-    out_scale = empty(op, scale, shape_of(op, "scale", scale), "f32")
+    kind = "f32" if to == "rows" else canonical(scale_dtype, f"{op}: scale_dtype")
+    out_scale = empty(op, scale, shape_of(op, "scale", scale), kind)
     out_zero = None
     if zero_point is not None:
         is_packed_on_gpu = to != "rows" and values.__dlpack_device__()[0] != 1

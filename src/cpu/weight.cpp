@@ -4,6 +4,7 @@
 
 #include "core/parallel.h"
 #include "cpu/elementwise.h"
+#include "cpu/float_row.h"
 #include "cpu/gemm.h"
 #include "cpu/quant_code.h"
 #include "tessera/ops/weight_packing.h"
@@ -16,7 +17,7 @@ class Scales {
  public:
   explicit Scales(const Weight& weight)
       : layout_(scale_layout(weight)),
-        scale_(weight.scale->as<float>()),
+        scale_(*weight.scale),
         zero_point_(weight.zero_point ? weight.zero_point->data : nullptr),
         has_bytes_(weight.zero_point && weight.zero_point->dtype == DType::u8),
         packing_(weight.packing) {}
@@ -27,17 +28,34 @@ class Scales {
     if (packing_ == Packing::fragments) return fragment_scale(row, group, layout_.scales_per_row);
     return row / layout_.rows_per_scale * layout_.scales_per_row + group;
   }
-  float scale(int64_t index) const { return scale_[index]; }
+  float scale(int64_t index) const {
+    if (scale_.dtype == DType::bf16) return to_float(scale_.as<Bf16>()[index]);
+    if (scale_.dtype == DType::f16) return to_float(scale_.as<F16>()[index]);
+    return scale_.as<float>()[index];
+  }
+  void set_scale(int64_t index, float value) const {
+    with_float_type(scale_.dtype, [&](auto type) {
+      using T = decltype(type);
+      scale_.as<T>()[index] = from_float<T>(value);
+    });
+  }
   double zero(int64_t index) const {
     if (zero_point_ == nullptr) return 0.0;
     if (has_bytes_) return static_cast<double>(static_cast<const uint8_t*>(zero_point_)[index]);
     return static_cast<double>(static_cast<const int32_t*>(zero_point_)[index]);
   }
+  void set_zero(int64_t index, int32_t value) const {
+    if (has_bytes_) {
+      static_cast<uint8_t*>(zero_point_)[index] = static_cast<uint8_t>(value);
+    } else {
+      static_cast<int32_t*>(zero_point_)[index] = value;
+    }
+  }
 
  private:
   ScaleLayout layout_;
-  const float* scale_;
-  const void* zero_point_;
+  TensorView scale_;
+  void* zero_point_;
   bool has_bytes_;
   Packing packing_;
 };
@@ -59,27 +77,17 @@ void load_row_codes(const Weight& weight, int64_t row, float* codes) {
   }
 }
 
-// One tensor with an element for each group of each row, from one packing to the other.
-template <class From, class To>
-void move_groups(const Weight& from, const Weight& to, const TensorView& source,
-                 const TensorView& target) {
+// Scales and zero points, from one packing to the other.
+void move_groups(const Weight& from, const Weight& to) {
   const Scales in(from), out(to);
   const int64_t groups = scale_layout(from).scales_per_row, group = in.cols_per_scale();
   for (int64_t row = 0; row < from.n(); ++row) {
     for (int64_t g = 0; g < groups; ++g) {
-      target.as<To>()[out.index(row, g * group)] =
-          static_cast<To>(source.as<From>()[in.index(row, g * group)]);
+      const int64_t source = in.index(row, g * group), target = out.index(row, g * group);
+      out.set_scale(target, in.scale(source));
+      if (from.zero_point) out.set_zero(target, static_cast<int32_t>(in.zero(source)));
     }
   }
-}
-
-void move_zero_points(const Weight& from, const Weight& to) {
-  const bool from_bytes = from.zero_point->dtype == DType::u8;
-  const bool to_bytes = to.zero_point->dtype == DType::u8;
-  const auto move =
-      from_bytes ? (to_bytes ? &move_groups<uint8_t, uint8_t> : &move_groups<uint8_t, int32_t>)
-                 : (to_bytes ? &move_groups<int32_t, uint8_t> : &move_groups<int32_t, int32_t>);
-  move(from, to, *from.zero_point, *to.zero_point);
 }
 
 }  // namespace
@@ -121,8 +129,7 @@ void pack_weight(const Weight& from, const Weight& to) {
           static_cast<uint8_t>((byte & (0xf0 >> target.shift)) | ((code ^ flip) << target.shift));
     }
   });
-  move_groups<float, float>(from, to, *from.scale, *to.scale);
-  if (from.zero_point) move_zero_points(from, to);
+  move_groups(from, to);
 }
 
 }  // namespace tessera::cpu

@@ -77,6 +77,10 @@ void check_codes(const GemmArgs& args, const Named& a, const Named& b) {
                 pair.takes_i4 && pair.b != DType::i4 ? " or i4" : "",
                 " with scales, without zero points or a table, in the order of a's columns"));
   }
+  if (args.b.packing != Packing::rows) {
+    fail(concat("gemm: a is ", to_string(a.view), " with a_scale and b is packed as '",
+                name(args.b.packing), "'; beside codes b must be in rows"));
+  }
   const ScaleLayout scales = scale_layout(args.b);
   const int64_t other = is_per_group ? kTokenGroup : k;
   if (k > 0 && scales.scales_per_row > 1 &&
@@ -285,7 +289,7 @@ Packing preferred_packing(const GemmArgs& args, const Context& ctx) {
 
 namespace {
 
-// The same optional tensor in both weights; only zero points may change their type.
+// The same optional tensor in both weights; its type, checked with each weight, may change.
 void check_part(std::string_view what, const std::optional<TensorView>& from,
                 const std::optional<TensorView>& to) {
   if (from.has_value() != to.has_value()) {

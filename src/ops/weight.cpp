@@ -214,7 +214,7 @@ void ops::expect_weight(const Weight& weight, const Named& values, std::string_v
                 "; a weight of codes must have two axes: dequantize it"));
   }
   const Named scale{scale_name, *weight.scale};
-  expect_tensor(scale, {DType::f32}, values);
+  expect_tensor(scale, weight.packing == Packing::rows ? DTypeSet{DType::f32} : kFloats, values);
   expect_contiguous(scale);
   if (!has_fitting_scale(weight)) {
     fail(concat(scale.what, " is ", to_string(scale.view), " and b is ", to_string(weight.values),

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cpu/gemm.h"
+#include "tessera/core/convert.h"
 #include "tests/cpu/tensors.h"
 
 namespace tessera::testing {
@@ -35,9 +36,9 @@ struct Twin {
   Tensor values, scale, zero_point;
   Weight weight;
 
-  Twin(const Weight& like, Packing packing, DType zero_type)
+  Twin(const Weight& like, Packing packing, DType zero_type, DType scale_type = DType::f32)
       : values(DType::i4, {like.n(), like.k()}),
-        scale(DType::f32, {like.scale->size(0), like.scale->size(1)}),
+        scale(scale_type, {like.scale->size(0), like.scale->size(1)}),
         zero_point(zero_type, {like.scale->size(0), like.scale->size(1)}) {
     weight = {.values = values, .scale = scale, .packing = packing};
     if (like.zero_point) weight.zero_point = zero_point;
@@ -80,16 +81,42 @@ TEST(FragmentPlace, GivesEveryCodeANibbleOfItsOwn) {
 TEST(CpuPackWeight, PackingAndUnpackingGivesTheSameBytes) {
   for (const int64_t group : {0, 32, 64, 128}) {
     for (const bool has_zero_points : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << "group " << group << " zero points " << has_zero_points);
-      const RowsWeight rows(192, 256, group, has_zero_points);
-      const Twin packed(rows.weight, Packing::fragments, DType::u8);
-      const Twin again(rows.weight, Packing::rows, DType::i32);
-      cpu::pack_weight(rows.weight, packed.weight);
-      cpu::pack_weight(packed.weight, again.weight);
-      EXPECT_TRUE(same_bytes(rows.values, again.values));
-      EXPECT_TRUE(same_bytes(rows.scale, again.scale));
-      EXPECT_TRUE(!has_zero_points || same_bytes(rows.zero_point, again.zero_point));
-      EXPECT_FALSE(same_bytes(rows.values, packed.values));
+      for (const DType scale_type : {DType::f32, DType::bf16, DType::f16}) {
+        SCOPED_TRACE(::testing::Message() << "group " << group << " zero points " << has_zero_points
+                                          << " scales of " << name(scale_type));
+        const RowsWeight rows(192, 256, group, has_zero_points);
+        const Twin packed(rows.weight, Packing::fragments, DType::u8, scale_type);
+        const Twin again(rows.weight, Packing::rows, DType::i32);
+        cpu::pack_weight(rows.weight, packed.weight);
+        cpu::pack_weight(packed.weight, again.weight);
+        EXPECT_TRUE(same_bytes(rows.values, again.values));
+        EXPECT_TRUE(same_bytes(rows.scale, again.scale));
+        EXPECT_TRUE(!has_zero_points || same_bytes(rows.zero_point, again.zero_point));
+        EXPECT_FALSE(same_bytes(rows.values, packed.values));
+      }
+    }
+  }
+}
+
+// Numbers that neither type holds: each becomes the nearest, and the even one of two.
+TEST(CpuPackWeight, RoundsScalesToNearestEven) {
+  const RowsWeight rows(64, 128, 64, true);
+  std::mt19937_64 random(12);
+  fill(rows.scale, [&] { return std::ldexp(1.0 + static_cast<double>(random() % 999) / 999, -4); });
+  auto* scales = rows.scale.view().as<float>();
+  scales[0] = 1.0f + 0x1p-8f;          // halfway, to 1 in bf16; exact in f16
+  scales[1] = 1.0f + 3 * 0x1p-8f;      // halfway, to 1 + 2^-6 in bf16
+  scales[2] = 1.0f + 0x1p-11f;         // halfway, to 1 in f16
+  scales[3] = -(1.0f + 3 * 0x1p-11f);  // a negative one, as GGUF has them
+  for (const DType scale_type : {DType::bf16, DType::f16}) {
+    const Twin packed(rows.weight, Packing::fragments, DType::u8, scale_type);
+    const Twin again(rows.weight, Packing::rows, DType::i32);
+    cpu::pack_weight(rows.weight, packed.weight);
+    cpu::pack_weight(packed.weight, again.weight);
+    for (int64_t i = 0; i < rows.scale.view().num_elements(); ++i) {
+      const float want = scale_type == DType::bf16 ? to_float(from_float<Bf16>(scales[i]))
+                                                   : to_float(from_float<F16>(scales[i]));
+      ASSERT_EQ(again.scale.view().as<float>()[i], want) << name(scale_type) << " " << scales[i];
     }
   }
 }
@@ -99,13 +126,15 @@ TEST(CpuPackWeight, AProductWithThePackedWeightHasTheSameBits) {
     for (const bool has_zero_points : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "group " << group << " zero points " << has_zero_points);
       const RowsWeight rows(64, 256, group, has_zero_points);
-      const Twin packed(rows.weight, Packing::fragments, DType::u8);
-      cpu::pack_weight(rows.weight, packed.weight);
       const Tensor a(DType::f32, {3, 256}), out(DType::f32, {3, 64}), want(DType::f32, {3, 64});
       fill_integers(a, 5, -4, 4);
       cpu::gemm({.a = a, .b = rows.weight, .out = want});
-      cpu::gemm({.a = a, .b = packed.weight, .out = out});
-      EXPECT_TRUE(all_equal(values_of(out), values_of(want)));
+      for (const DType scale_type : {DType::f32, DType::bf16, DType::f16}) {
+        const Twin packed(rows.weight, Packing::fragments, DType::u8, scale_type);
+        cpu::pack_weight(rows.weight, packed.weight);
+        cpu::gemm({.a = a, .b = packed.weight, .out = out});
+        EXPECT_TRUE(all_equal(values_of(out), values_of(want))) << name(scale_type);
+      }
     }
   }
 }

@@ -58,6 +58,14 @@ TEST_F(RefusedCodes, OtherCodesOnTheOtherSide) {
         g.a_zero_point = zero;
       },
       {"a is u8[4, 256]", "codes of i8 with"}));
+  const Tensor wide(DType::i4, {64, 256}), wide_scale(DType::f32, {64}),
+      wide_out(DType::bf16, {4, 64});
+  EXPECT_TRUE(refused_with(
+      [&](auto& g) {
+        g.b = Weight{.values = wide, .scale = wide_scale, .packing = Packing::fragments};
+        g.out = wide_out;
+      },
+      {"a is i8[4, 256]", "packed as 'fragments'", "must be in rows"}));
   good.a = few;
   EXPECT_NO_THROW(gemm(good));
   EXPECT_TRUE(

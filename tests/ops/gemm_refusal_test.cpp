@@ -206,6 +206,41 @@ TEST_F(RefusedGemm, WeightsThatHaveNoFragments) {
                                  {"gemm: b", "a scale serves several rows"}));
 }
 
+TEST_F(RefusedGemm, ScalesOfTypesThatTheirPackingDoesNotHave) {
+  const Tensor a64(DType::bf16, {4, 64}), out64(DType::bf16, {4, 64});
+  const Tensor nibbles(DType::i4, {64, 64}), bytes(DType::i8, {64, 64});
+  const Tensor brain(DType::bf16, {64}), half(DType::f16, {64}), whole(DType::i32, {64});
+  const Tensor single(DType::f32, {64});
+  good_codes = {.a = a64,
+                .b = Weight{.values = nibbles, .scale = half, .packing = Packing::fragments},
+                .out = out64};
+  EXPECT_NO_THROW(gemm(good_codes));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale = whole; },
+                                 {"gemm: b_scale is i32[64]", "one of f32, f16, bf16"}));
+  good_codes.b.scale = brain;
+  EXPECT_NO_THROW(gemm(good_codes));
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.packing = Packing::rows; },
+                                 {"gemm: b_scale is bf16[64]", "one of f32"}));
+  good_codes.b = Weight{.values = bytes, .scale = single};
+  EXPECT_TRUE(codes_refused_with([&](auto& g) { g.b.scale = half; },
+                                 {"gemm: b_scale is f16[64]", "one of f32"}));
+}
+
+TEST_F(RefusedGemm, PackingIntoScalesThatRowsDoNotHave) {
+  const Tensor rows(DType::i4, {64, 64}), out(DType::i4, {64, 64});
+  const Tensor single(DType::f32, {64}), brain(DType::bf16, {64}), bytes(DType::i8, {64});
+  PackWeightArgs args{.weight = {.values = rows, .scale = single},
+                      .out = {.values = out, .scale = brain, .packing = Packing::fragments}};
+  EXPECT_NO_THROW(pack_weight(args));
+  args.out.scale = bytes;
+  EXPECT_TRUE(
+      refused([&] { pack_weight(args); }, {"scale of out is i8[64]", "one of f32, f16, bf16"}));
+  args.out = {.values = out, .scale = single};
+  args.weight = {.values = rows, .scale = brain};
+  EXPECT_TRUE(
+      refused([&] { pack_weight(args); }, {"pack_weight: scale is bf16[64]", "one of f32"}));
+}
+
 TEST_F(RefusedGemm, MixedDevicesAndMissingMemory) {
   EXPECT_TRUE(refused_with([&](auto& g) { g.b = on_gpu(g.b.values); },
                            {"gemm: b is on cuda:3", "a on cpu", "one device"}));

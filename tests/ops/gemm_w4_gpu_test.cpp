@@ -86,12 +86,13 @@ class W4OnGpu : public GpuTest, public ::testing::WithParamInterface<Param> {
             Packing::rows};
   }
   // Memory for a weight.
-  static Held empty(Packing packing, DType zero_type, Device device) {
-    return {Tensor(DType::i4, {kN, kK}, device), Tensor(DType::f32, {kN, groups()}, device),
+  static Held empty(Packing packing, DType zero_type, Device device,
+                    DType scale_type = DType::f32) {
+    return {Tensor(DType::i4, {kN, kK}, device), Tensor(scale_type, {kN, groups()}, device),
             Tensor(zero_type, {kN, groups()}, device), has_zero_points(), packing};
   }
-  static Held packed(const Held& rows) {
-    Held out = empty(Packing::fragments, DType::u8, rows.values.view().device);
+  static Held packed(const Held& rows, DType scale_type = DType::f32) {
+    Held out = empty(Packing::fragments, DType::u8, rows.values.view().device, scale_type);
     pack_weight({.weight = rows.weight(), .out = out.weight()});
     if (!rows.values.view().device.is_cpu()) synchronize(cuda_device());
     return out;
@@ -131,6 +132,26 @@ TEST_P(W4OnGpu, PacksAsTheCpuAndUnpacksToTheSameBytes) {
   if (!has_zero_points()) return;
   EXPECT_TRUE(same_bytes(held_.zero_point.to(cpu_device()), on_cpu.zero_point));
   EXPECT_TRUE(same_bytes(again.zero_point.to(cpu_device()), zero_));
+}
+
+// Scales of 16 bits are those of the CPU, and products have the bits that the same scales give in
+// f32: in the tiles of 8 and 16 tokens, and in those of 32, 64 and 128.
+TEST_P(W4OnGpu, ScalesOf16BitsGiveTheBitsOfTheSameFloats) {
+  for (const DType scale_type : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name(scale_type));
+    const Held half = packed(rows_on(cuda_device()), scale_type);
+    const Held on_cpu = packed(rows_on(cpu_device()), scale_type);
+    ASSERT_TRUE(same_bytes(half.values.to(cpu_device()), on_cpu.values));
+    ASSERT_TRUE(same_bytes(half.scale.to(cpu_device()), on_cpu.scale));
+    const Held rounded = empty(Packing::rows, DType::i32, cuda_device());
+    pack_weight({.weight = half.weight(), .out = rounded.weight()});
+    const Held same = packed(rounded);
+    for (const int64_t m : {1, 5, 12, 20, 40, 70}) {
+      ASSERT_TRUE(
+          same_bytes(run(device_a_, half.weight(), 0, m), run(device_a_, same.weight(), 0, m)))
+          << "m = " << m;
+    }
+  }
 }
 
 TEST_P(W4OnGpu, ARowHasTheSameBitsInEveryBatch) {

@@ -56,6 +56,26 @@ def test_a_packed_weight_gives_the_same_product_and_the_same_bytes_back(asymmetr
     assert tessera.preferred_packing(a, *weight) == "rows"  # a CPU has no kernel for fragments
 
 
+def test_packed_scales_may_have_16_bits():
+    a = RNG.standard_normal((4, 128), dtype=np.float32)
+    w = RNG.standard_normal((64, 128), dtype=np.float32)
+    codes, scale = tessera.quantize(w, "int4", per=64)
+    half = scale.astype(np.float16)
+    rows = (codes, half.astype(np.float32))
+    packed = tessera.pack_weight(codes, scale, scale_dtype="float16")
+    assert packed[1].dtype == np.float16
+    assert np.array_equal(packed[1], tessera.pack_weight(*rows)[1])
+    for one, other in zip(tessera.pack_weight(*packed, packing="fragments", to="rows"), rows):
+        assert np.array_equal(one, other) and one.dtype == other.dtype
+    want = tessera.gemm(a, rows[0], b_scale=rows[1], b_dtype="int4")
+    got = tessera.gemm(a, packed[0], b_scale=packed[1], b_dtype="int4", b_packing="fragments")
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+    with pytest.raises(tessera.Error, match="b_scale is f16.* must be one of f32"):
+        tessera.gemm(a, codes, b_scale=half, b_dtype="int4")
+    with pytest.raises(tessera.Error, match="scale of out is i8"):
+        tessera.pack_weight(codes, scale, scale_dtype="int8")
+
+
 def test_activations_and_residuals_go_with_a_form():
     a = RNG.standard_normal((4, 64), dtype=np.float32)
     codes, scale = tessera.quantize(RNG.standard_normal((32, 64), dtype=np.float32), "int4", per=32)

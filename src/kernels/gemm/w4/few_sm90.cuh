@@ -26,6 +26,7 @@
 #include "kernels/gemm/w4/few_plan.h"
 #include "kernels/gemm/w4/finish.cuh"
 #include "kernels/gemm/w4/launch.h"
+#include "kernels/gemm/w4/scales.cuh"
 #include "kernels/launch.h"
 #include "kernels/with_constant.h"
 #include "tile/arch.cuh"
@@ -46,8 +47,8 @@ namespace tessera::kernels {
 // What the kernel reads: plain data.
 struct W4FewParams {
   const char* codes;    // Packing::fragments of [n, k]
-  const float* scale;   // [n / 64, k / group, 64]; [n] where a row has one
-  const uint8_t* zero;  // like scale; null: 8 everywhere
+  W4Scales scales;      // [n / 64, k / group, 64]; [n] where a row has one
+  const uint8_t* zero;  // like scales; null: 8 everywhere
   const char* a;        // [batch, m, k]
   int64_t a_row_bytes;
   int64_t a_batch_bytes;
@@ -58,6 +59,8 @@ struct W4FewParams {
   int block_parts;      // of k, of a block: parts / splits
   int units;            // of a block
   int num_unit_blocks;  // of a batch
+  int scale_lanes;      // that copy the scales of a slot
+  int scale_step;       // bytes from the scales of one slot to those of the next
   bool is_static;       // the weight may be read before the kernel in front has finished
   int first_k_block[kW4MaxParts + 1];  // of each part; it ends where the next begins
   EpilogueParams epilogue;
@@ -91,23 +94,27 @@ struct W4FewWarp {
   const char* codes;
   const char* scales;
   const char* zeros;
-  int num_left;  // blocks that are not yet requested
+  int num_left;   // blocks that are not yet requested
+  int my_scales;  // of the lane, behind the start of a slot's scales
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // A block of 128 of k, of 64 rows, has 4 KB of codes, and 256 bytes of scales and 64 of zero
-  // points for each group.
+  // A block of 128 of k, of 64 rows, has 4 KB of codes, and 64 scales and 64 bytes of zero points
+  // for each group.
   __device__ void start() {
     const int piece = unit * kWide % 4;  // of 16 rows
     const int64_t block = static_cast<int64_t>(unit * kWide / 4) * p.num_k_blocks + k_block;
     codes = p.codes + block * 4096 + piece * 512 + lane() * 16;
     if constexpr (kHasGroups) {
-      scales = reinterpret_cast<const char*>(p.scale) + block * (kGroups * 256) +
-               lane() / (4 * kWide) * 256 + piece * 64 + lane() % (4 * kWide) * 16;
+      const int shift = p.scales.shift, lanes = kWide << shift;  // that copy those of a group
+      scales = p.scales.data + (block * (kGroups * 64) << shift) +
+               ((lane() >> (shift + kWide - 1)) * 64 + piece * 16 << shift) +
+               (lane() & (lanes - 1)) * 16;
       zeros = reinterpret_cast<const char*>(p.zero) + block * (kGroups * 64) + lane() / kWide * 64 +
               piece * 16 + lane() % kWide * 16;
     }
     num_left = count;
+    my_scales = lane_scales<16>(p.scales);
   }
 
   __device__ __forceinline__ void request_blocks(uint32_t slot, int num_blocks) {
@@ -123,7 +130,7 @@ struct W4FewWarp {
     }
     if constexpr (kHasGroups) {
       static_assert(kPair * kGroups * kWide * 4 <= 32, "a lane copies one piece of the scales");
-      if (lane() < num_blocks * (kGroups * kWide * 4)) {
+      if (lane() < p.scale_lanes * num_blocks / kPair) {
         tile::ptx::cp_async<16>(slot + kScales + lane() * 16, scales);
       }
       if (p.zero != nullptr && lane() < num_blocks * (kGroups * kWide)) {
@@ -143,7 +150,7 @@ struct W4FewWarp {
     num_left -= kPair;
     codes += kPair * 4096;
     if constexpr (kHasGroups) {
-      scales += kPair * kGroups * 256;
+      scales += p.scale_step;
       zeros += kPair * kGroups * 64;
     }
   }
@@ -157,9 +164,13 @@ struct W4FewWarp {
   // each 16 rows.
   template <int kNow>
   struct Operands {
-    uint32_t words[kNow * kWide][2][4];        // codes, [64 of k][16 of k]
-    float scale[kNow * kWide][kMaxGroups][2];  // of the lane's two rows
+    uint32_t words[kNow * kWide][2][4];         // codes, [64 of k][16 of k]
+    float scale[kNow * kMaxGroups * kWide][2];  // of the lane's two rows, as a slot has them
     uint32_t zero[kNow * kWide][kMaxGroups][2];
+
+    __device__ const float (&scale_of(int chain, int group) const)[2] {
+      return scale[(chain / kWide * kMaxGroups + group) * kWide + chain % kWide];
+    }
   };
 
   // From block `first` of a slot. A scale carries the factor that convert_word leaves out.
@@ -168,7 +179,10 @@ struct W4FewWarp {
                                        const uint32_t (&row_zero)[kWide][2]) const {
     const uint32_t from = slot + first * (kWide * 1024) + lane() * 16;
     const int row = lane() / 4;
-    const uint32_t scale_from = slot + kScales + first * (kGroups * kWide * 64) + row * 4;
+    if constexpr (kHasGroups) {
+      load_scales<16>(p.scales, slot + kScales + my_scales, first * (kGroups * kWide),
+                      operands.scale);
+    }
     TESSERA_UNROLL
     for (int chain = 0; chain < kNow * kWide; ++chain) {
       const int i = chain / kWide, wide = chain % kWide;
@@ -186,12 +200,6 @@ struct W4FewWarp {
         TESSERA_UNROLL
         for (int j = 0; j < 2; ++j) {
           operands.zero[chain][group][j] = row_zero[wide][j];
-          operands.scale[chain][group][j] = 1;
-          if constexpr (kHasGroups) {
-            const uint32_t at = scale_from + ((i * kGroups + group) * kWide + wide) * 64 + j * 32;
-            operands.scale[chain][group][j] =
-                __uint_as_float(tile::ptx::load_shared(at)) * kInverseUnit;
-          }
         }
       }
     }
@@ -208,6 +216,7 @@ struct W4FewWarp {
         }
       }
     }
+    if constexpr (kHasGroups) widen_scales(p.scales, kInverseUnit, operands.scale);
   }
 
   // kNow blocks of k, side by side.
@@ -256,14 +265,14 @@ struct W4FewWarp {
           }
         }
         if (kHasGroups && kNow == 1 && step % kSteps == kSteps - 1) {
-          add_part(sums, wide, part[chain], operands.scale[chain][group]);
+          add_part(sums, wide, part[chain], operands.scale_of(chain, group));
         }
       }
     }
     if constexpr (kNow > 1) {  // one group to a block: in the order of k
       TESSERA_UNROLL
       for (int chain = 0; chain < kChains; ++chain) {
-        add_part(sums, chain % kWide, part[chain], operands.scale[chain][0]);
+        add_part(sums, chain % kWide, part[chain], operands.scale_of(chain, 0));
       }
     }
   }
@@ -287,7 +296,9 @@ struct W4FewWarp {
     for (int i = 0; i < 2 * kWide; ++i) {
       const bool is_given = !kHasGroups && p.zero != nullptr;
       zero[i / 2][i % 2] = negated_zero<T>(is_given ? p.zero[first_row + 8 * i] : kFragmentZero);
-      if constexpr (!kHasGroups) scale[i / 2][i % 2] = p.scale[first_row + 8 * i] * kInverseUnit;
+      if constexpr (!kHasGroups) {
+        scale[i / 2][i % 2] = p.scales.at(first_row + 8 * i) * kInverseUnit;
+      }
     }
     // Rows beyond m repeat the last: their results are not stored.
     const int first = k_block - begin;
@@ -536,7 +547,9 @@ void launch_w4_few_tile(const GemmArgs& args, const RmsNormArgs* norm, const W4F
                         const Context& ctx) {
   W4FewParams p{};
   p.codes = static_cast<const char*>(args.b.values.data);
-  p.scale = args.b.scale->as<float>();
+  p.scales = w4_scales(*args.b.scale);
+  p.scale_lanes = Tile::kPair * Tile::kGroups * Tile::kWide << p.scales.shift;
+  p.scale_step = Tile::kPair * Tile::kGroups * 64 << p.scales.shift;
   p.zero = args.b.zero_point ? args.b.zero_point->as<uint8_t>() : nullptr;
   p.a = static_cast<const char*>(args.a.data);
   p.a_row_bytes = args.a.stride(-2) * 2;

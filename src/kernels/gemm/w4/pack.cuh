@@ -3,7 +3,8 @@
 //
 // Work      A thread writes one byte of codes, two of them, or one scale with its zero point.
 // Pipeline  None.
-// Output    Exact: codes are moved, and zero points change their type only.
+// Output    Codes are moved, and zero points change their type only. Scales of 16 bits are those of
+//           32, rounded to nearest even.
 // Cost      The bytes of the weight, read and written once; not coalesced on one side. It runs once
 //           for each weight, at load.
 // Needs     i4, n and k multiples of 64.
@@ -13,6 +14,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/w4/launch.h"
+#include "kernels/gemm/w4/scales.cuh"
 #include "kernels/launch.h"
 #include "tessera/ops/weight_packing.h"
 #include "tile/arch.cuh"
@@ -22,8 +24,8 @@ namespace tessera::kernels {
 struct PackFragmentsParams {
   const uint8_t* codes;    // [n, k], of one packing
   uint8_t* out_codes;      // of the other
-  const float* scale;      // [n, num_groups], or its packing
-  float* out_scale;        // the other
+  W4Scales scale;          // [n, num_groups], or its packing
+  W4Scales out_scale;      // the other
   const void* zero_point;  // like scale; null: none
   void* out_zero_point;    // like out_scale
   int64_t n;
@@ -50,7 +52,7 @@ __global__ void pack_fragments_kernel(const __grid_constant__ PackFragmentsParam
     const int64_t plain = index - num_bytes;
     const int64_t packed = fragment_scale(plain / p.num_groups, plain % p.num_groups, p.num_groups);
     const int64_t from = p.packs ? plain : packed, to = p.packs ? packed : plain;
-    p.out_scale[to] = p.scale[from];
+    p.out_scale.set(to, p.scale.at(from));
     if (p.zero_point == nullptr) return;
     const int zero = p.has_bytes ? static_cast<const uint8_t*>(p.zero_point)[from]
                                  : static_cast<const int32_t*>(p.zero_point)[from];
@@ -89,8 +91,8 @@ void launch_pack_fragments(const Weight& from, const Weight& to, const Context& 
   const Weight& rows = p.packs ? from : to;
   p.codes = from.values.as<uint8_t>();
   p.out_codes = to.values.as<uint8_t>();
-  p.scale = from.scale->as<float>();
-  p.out_scale = to.scale->as<float>();
+  p.scale = w4_scales(*from.scale);
+  p.out_scale = w4_scales(*to.scale);
   p.n = rows.n();
   p.k = rows.k();
   p.row_bytes = rows.values.stride(0) / 2;

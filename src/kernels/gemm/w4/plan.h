@@ -142,9 +142,11 @@ constexpr int choose_w4_strips(int64_t n, int tokens) {
   return n <= 4096 ? 3 : 4;
 }
 
-// Bytes of a strip's scales, and of its zero points, in one stage.
-constexpr int w4_scale_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64 * 4; }
-constexpr int w4_zero_bytes(int group) { return group == 0 ? 0 : kW4StageK / group * 64; }
+// A strip's scales in one stage, as many as it has zero points, which have a byte each.
+constexpr int w4_num_scales(int group) { return group == 0 ? 0 : kW4StageK / group * 64; }
+// Room for the scales. Those of 16 bits fill half of it, so that offsets are constants; a stage,
+// which is whole kilobytes, would be smaller with groups of 32 or 64 alone.
+constexpr int w4_scale_room(int group) { return w4_num_scales(group) * 4; }
 
 // For sizes of at least 1.
 constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
@@ -183,9 +185,9 @@ constexpr W4Plan make_w4_plan(const W4Problem& problem, int parts) {
   const int64_t fold_kilobytes = divide_up(fold_units * 16 * plan.tokens * 4, 1024);
   plan.layout.fold_bytes = static_cast<int>(
       (has_clusters ? std::max(units, fold_kilobytes) : fold_kilobytes + units) * 1024);
-  const int zero_bytes = problem.has_zero_points ? w4_zero_bytes(problem.group) : 0;
+  const int zero_bytes = problem.has_zero_points ? w4_num_scales(problem.group) : 0;
   const int bytes = plan.tokens * kW4StageK * 2 +
-                    strips * (kW4StripBytes + w4_scale_bytes(problem.group) + zero_bytes);
+                    strips * (kW4StripBytes + w4_scale_room(problem.group) + zero_bytes);
   plan.layout.stage_bytes = static_cast<int>(divide_up(bytes, 1024) * 1024);
   const int64_t room =
       problem.shared_bytes - plan.layout.fold_bytes - 2 * 8 * kW4MaxStages - kW4FoldBarrierBytes;

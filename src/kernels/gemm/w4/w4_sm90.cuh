@@ -19,7 +19,8 @@
 //           their order. The parts depend on n and k alone, so a row of A has the same bits for
 //           every m.
 // Cost      Per 8 codes: a shift, 4 ANDs and 4 packed multiply-adds. The bytes of W are read once:
-//           4.25 bits a weight with groups of 128. docs/kernels/gemm_quantised.md
+//           4.125 bits a weight with 16-bit scales for groups of 128.
+//           docs/kernels/gemm_quantised.md
 // Needs     Packing::fragments, n a multiple of 64, k a multiple of 128; rows of A that start at
 //           multiples of 16 bytes.
 #pragma once
@@ -34,6 +35,7 @@
 #include "kernels/gemm/w4/finish.cuh"
 #include "kernels/gemm/w4/launch.h"
 #include "kernels/gemm/w4/plan.h"
+#include "kernels/gemm/w4/scales.cuh"
 #include "kernels/launch.h"
 #include "kernels/stream_scratch.h"
 #include "kernels/with_constant.h"
@@ -61,8 +63,8 @@ namespace tessera::kernels {
 // What the kernel reads: plain data.
 struct W4Params {
   const char* codes;    // Packing::fragments of [n, k]
-  const float* scale;   // [n / 64, k / group, 64]; [n] where a row has one
-  const uint8_t* zero;  // like scale; null: 8 everywhere
+  W4Scales scales;      // [n / 64, k / group, 64]; [n] where a row has one
+  const uint8_t* zero;  // like scales; null: 8 everywhere
   CUtensorMap a_map;    // A [batch, m, k]
   W4Layout layout;
   int num_k_blocks;  // of 128; at least 1
@@ -137,7 +139,7 @@ struct W4Stage {
   static constexpr int kA = 0;
   static constexpr int kCodes = Tile::kTokens * kW4StageK * 2;
   static constexpr int kScales = kCodes + Tile::kStrips * kW4StripBytes;
-  static constexpr int kZeros = kScales + Tile::kStrips * w4_scale_bytes(Tile::kGroup);
+  static constexpr int kZeros = kScales + Tile::kStrips * w4_scale_room(Tile::kGroup);
 };
 
 // Units of 16 rows in a tile, less those beyond n.
@@ -158,14 +160,14 @@ struct W4CodeProducer {
   }
 
   __device__ void load(const W4Ring::State& state, W4Place at, int k_block) const {
-    constexpr int kScaleBytes = w4_scale_bytes(Tile::kGroup);
-    constexpr int kZeroBytes = w4_zero_bytes(Tile::kGroup);
+    constexpr int kZeroBytes = w4_num_scales(Tile::kGroup);
+    const int scale_bytes = w4_num_scales(Tile::kGroup) << p.scales.shift;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int strips = num_strips(at);
     const bool has_zeros = kZeroBytes > 0 && p.zero != nullptr;
     if (lane == 0) {
       ring.producer_expect(state,
-                           strips * (kW4StripBytes + kScaleBytes + (has_zeros ? kZeroBytes : 0)));
+                           strips * (kW4StripBytes + scale_bytes + (has_zeros ? kZeroBytes : 0)));
     }
     __syncwarp();
     if (lane >= strips) return;
@@ -175,10 +177,9 @@ struct W4CodeProducer {
     const uint32_t barrier = ring.full(state);
     tile::ptx::bulk_load(stage + W4Stage<Tile>::kCodes + lane * kW4StripBytes,
                          p.codes + block * kW4StripBytes, kW4StripBytes, barrier);
-    if constexpr (kScaleBytes > 0) {
-      tile::ptx::bulk_load(stage + W4Stage<Tile>::kScales + lane * kScaleBytes,
-                           reinterpret_cast<const char*>(p.scale) + block * kScaleBytes,
-                           kScaleBytes, barrier);
+    if constexpr (Tile::kGroup != 0) {
+      tile::ptx::bulk_load(stage + W4Stage<Tile>::kScales + lane * w4_scale_room(Tile::kGroup),
+                           p.scales.data + block * scale_bytes, scale_bytes, barrier);
       if (has_zeros) {
         tile::ptx::bulk_load(stage + W4Stage<Tile>::kZeros + lane * kZeroBytes,
                              p.zero + block * kZeroBytes, kZeroBytes, barrier);
@@ -273,6 +274,7 @@ struct W4Consumer {
   const W4Ring& ring;
   uint32_t shared;
   int warpgroup;
+  int my_scales;  // of the lane, behind the start of a stage's scales
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
   __device__ int unit() const { return static_cast<int>(threadIdx.x) / 32; }
@@ -296,12 +298,12 @@ struct W4Consumer {
 
   // What a lane reads of a stage for a block of k, but for the tokens.
   struct Operands {
-    uint32_t words[2][4];        // codes, [64 of k][16 of k]
-    float scale[kNumGroups][2];  // of the lane's two rows
+    uint32_t words[2][4];           // codes, [64 of k][16 of k]
+    float scale[kNumGroups][1][2];  // of the lane's two rows; bits at first
     uint32_t zero[kNumGroups][2];
   };
   // They are loaded while the products of the block before run; with four strips there are no
-  // registers for that.
+  // registers for that, and scales are loaded while the products of their own group run.
   static constexpr bool kLoadsAhead = Tile::kStrips < 4;
 
   // Steps converted at once, while the products of those before run; two sets of fragments. Large
@@ -321,7 +323,7 @@ struct W4Consumer {
         tile::k_major_descriptor<tile::Swizzle::b128>(stage + W4Stage<Tile>::kA, Tile::kTokens);
     TESSERA_UNROLL
     for (int group = 0; group < 8 / kSteps; ++group) {
-      if constexpr (kHasGroups && !kLoadsAhead) load_group(stage, group, operands);
+      if constexpr (kHasGroups && !kLoadsAhead) load_zeros(stage, group, operands);
       uint32_t a[kSets][kAtOnce][4];
       TESSERA_UNROLL
       for (int begin = 0; begin < kSteps; begin += kAtOnce) {
@@ -343,10 +345,13 @@ struct W4Consumer {
         }
         tile::ptx::wgmma_commit_group();
       }
+      // A scale carries the factor that convert_word leaves out.
+      if constexpr (kHasGroups && !kLoadsAhead) load_scale_bits(stage, group, operands);
+      if constexpr (kHasGroups) widen_scales(p.scales, kInverseUnit, operands.scale[group]);
       if (group == 8 / kSteps - 1) load_next();
       tile::ptx::wgmma_wait_group<0>();
       tile::ptx::wgmma_hold(part);
-      if constexpr (kHasGroups) add_part(sums, part, operands.scale[group]);
+      if constexpr (kHasGroups) add_part(sums, part, operands.scale[group][0]);
     }
     release(state);
   }
@@ -362,20 +367,20 @@ struct W4Consumer {
     operands.words[half][3] = __float_as_uint(loaded.w);
   }
 
-  // Scales and zero points of a group. A scale carries the factor that convert_word leaves out.
-  __device__ __forceinline__ void load_group(uint32_t stage, int group, Operands& operands) const {
-    constexpr int kScaleBytes = w4_scale_bytes(Tile::kGroup);
-    constexpr int kZeroBytes = w4_zero_bytes(Tile::kGroup);
+  __device__ __forceinline__ void load_scale_bits(uint32_t stage, int group,
+                                                  Operands& operands) const {
+    load_scales<64>(p.scales, stage + W4Stage<Tile>::kScales + my_scales, group,
+                    operands.scale[group]);
+  }
+  __device__ __forceinline__ void load_zeros(uint32_t stage, int group, Operands& operands) const {
+    constexpr int kZeroBytes = w4_num_scales(Tile::kGroup);
     const int row = unit() % 4 * 16 + lane() / 4;
     TESSERA_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int at = group * 64 + row + 8 * i;
-      const uint32_t scale =
-          tile::ptx::load_shared(stage + W4Stage<Tile>::kScales + warpgroup * kScaleBytes + at * 4);
-      operands.scale[group][i] = __uint_as_float(scale) * kInverseUnit;
       operands.zero[group][i] = negated_zero<T>(kFragmentZero);
       if (p.zero != nullptr) {
-        const uint32_t place = stage + W4Stage<Tile>::kZeros + warpgroup * kZeroBytes + at;
+        const uint32_t place =
+            stage + W4Stage<Tile>::kZeros + warpgroup * kZeroBytes + group * 64 + row + 8 * i;
         const uint32_t word = tile::ptx::load_shared(place & ~3u);
         operands.zero[group][i] =
             negated_zero<T>(static_cast<int>(word >> (8 * (place & 3)) & 0xff));
@@ -398,7 +403,10 @@ struct W4Consumer {
       for (int half = 0; half < 2; ++half) load_words(stage, half, to);
       if constexpr (kHasGroups) {
         TESSERA_UNROLL
-        for (int group = 0; group < kNumGroups; ++group) load_group(stage, group, to);
+        for (int group = 0; group < kNumGroups; ++group) {
+          load_scale_bits(stage, group, to);
+          load_zeros(stage, group, to);
+        }
       }
     };
     if (kLoadsAhead) load(state, operands);
@@ -432,8 +440,8 @@ struct W4Consumer {
     }
     float scale[2] = {1, 1};
     if constexpr (!kHasGroups) {
-      scale[0] = p.scale[row] * kInverseUnit;
-      scale[1] = p.scale[row + 8] * kInverseUnit;
+      scale[0] = p.scales.at(row) * kInverseUnit;
+      scale[1] = p.scales.at(row + 8) * kInverseUnit;
     }
     const auto clear = [&] {
       TESSERA_UNROLL
@@ -678,7 +686,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (is_in_cluster) tile::ptx::cluster_wait();
   } else {
     tile::ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
-    W4Consumer<T, Tile>{p, ring, shared, warp / 4}.run();
+    const int my_scales = warp / 4 * w4_scale_room(Tile::kGroup) +
+                          (warp % 4 * 16 << p.scales.shift) + lane_scales<64>(p.scales);
+    W4Consumer<T, Tile>{p, ring, shared, warp / 4, my_scales}.run();
   }
 }
 
@@ -700,7 +710,7 @@ template <class T, class Tile>
 void launch_w4_tile(const GemmArgs& args, const W4Plan& plan, const Context& ctx) {
   W4Params p{};
   p.codes = static_cast<const char*>(args.b.values.data);
-  p.scale = args.b.scale->as<float>();
+  p.scales = w4_scales(*args.b.scale);
   p.zero = args.b.zero_point ? args.b.zero_point->as<uint8_t>() : nullptr;
   p.layout = plan.layout;
   p.num_k_blocks = static_cast<int>(args.a.size(-1) / kW4StageK);
