@@ -77,10 +77,19 @@ std::string format_of(const model::ModelConfig& config) {
   return config.formats == nullptr ? "values" : config.formats->method;
 }
 
+// Where a model is loaded that is told nothing else, if the device has what it needs: packed
+// weights take less.
+Device usual_device() { return num_cuda_devices() > 0 ? cuda_device() : cpu_device(); }
+
+int64_t bytes_as(const model::ModelConfig& config, model::WeightFormat format,
+                 DType dtype = DType::bf16) {
+  return weight_bytes(config, dtype, format, usual_device());
+}
+
 // How linear layers are kept if the model is loaded as it is stored.
 Json kept_json(const model::ModelConfig& config) {
   Json rows = Json::array();
-  const auto dry = model::make_dry_model(config, {.dtype = DType::bf16});
+  const auto dry = model::make_dry_model(config, {.dtype = DType::bf16, .device = usual_device()});
   for (const model::KeptWeights& kept : dry->weights().kept()) {
     rows.push_back({{"as", kept.as}, {"count", kept.count}, {"bytes", kept.num_bytes}});
   }
@@ -121,7 +130,7 @@ Json fit_json(const model::ModelConfig& config) {
   for (const MemoryPlace& place : memory_places()) {
     for (const auto& [as, format] : kFitFormats) {
       if (format == model::WeightFormat::stored && config.formats == nullptr) continue;
-      const int64_t weights = weight_bytes(config, DType::bf16, format);
+      const int64_t weights = bytes_as(config, format);
       Json sequences = Json::object();
       for (const int64_t context : contexts_to_show(config.max_positions)) {
         sequences[std::to_string(context)] =
@@ -176,11 +185,11 @@ Json inspect_folder(const fs::path& folder, bool has_table) {
   json["has_chat_template"] = engine::read_chat_settings(folder).template_source.has_value();
   json["files"] = files_json(folder);
   json["tensors"] = tensors_json(tensors, has_table);
-  json["weight_bytes"] = {{"f32", weight_bytes(config, DType::f32, model::WeightFormat::plain)},
-                          {"bf16", weight_bytes(config, DType::bf16, model::WeightFormat::plain)},
-                          {"int8", weight_bytes(config, DType::bf16, model::WeightFormat::int8)},
-                          {"int4", weight_bytes(config, DType::bf16, model::WeightFormat::int4)}};
-  json["weight_bytes"]["stored"] = weight_bytes(config, DType::bf16, model::WeightFormat::stored);
+  json["weight_bytes"] = {{"f32", bytes_as(config, model::WeightFormat::plain, DType::f32)},
+                          {"bf16", bytes_as(config, model::WeightFormat::plain)},
+                          {"int8", bytes_as(config, model::WeightFormat::int8)},
+                          {"int4", bytes_as(config, model::WeightFormat::int4)}};
+  json["weight_bytes"]["stored"] = bytes_as(config, model::WeightFormat::stored);
   json["linear_layers"] = kept_json(config);
   json["notes"] = config.formats == nullptr ? Json::array() : Json(config.formats->notes);
   json["kv_cache"] = cache_json(config);

@@ -10,6 +10,7 @@
 #include "model/formats/stored_format.h"
 #include "model/memory.h"
 #include "model/weights.h"
+#include "ops/round_scales.h"
 #include "tessera/core/convert.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/gemm.h"
@@ -55,7 +56,7 @@ bool keeps_blocks(const CodeForm& form, std::span<const Slice> slices, int64_t i
   return true;
 }
 
-// A weight of the form at made-up addresses.
+// A weight of the form, in rows, at made-up addresses.
 Weight dry_weight(const CodeForm& form, int64_t n, int64_t k, TensorPool& pool) {
   Weight weight{.values = pool.make(form.codes, {n, k}),
                 .rows_per_scale = form.rows_per_scale,
@@ -77,7 +78,8 @@ bool takes_values(const LoadOptions& options, const CodeForm& form, int64_t n, i
   if (form.has_order) return false;
   TensorPool pool(options.device, DryRegion::probe);
   Weight weight = dry_weight(form, n, k, pool);
-  weight.packing = packing_for(weight, options.dtype);
+  weight.packing = packing_for(options, form, n, k);
+  weight.scale->dtype = kept_scale(form, weight.packing);
   return supports({.a = pool.make(options.dtype, {kProbeRows, k}),
                    .b = weight,
                    .out = pool.make(options.dtype, {kProbeRows, n})},
@@ -193,13 +195,12 @@ InputChoice choose_inputs(const LoadOptions& options, const CodeForm& form,
           .is_static = codes.group == 0 && all_slices(&StoredFormat::has_input_scale)};
 }
 
-Packing packing_for(const Weight& weight, DType activations) {
-  const Device device = weight.values.device;
-  if (device.is_cpu() || weight.order) return Packing::rows;
-  TensorPool pool(device, DryRegion::tables);
-  return preferred_packing({.a = pool.make(activations, {kProbeRows, weight.k()}),
-                            .b = weight,
-                            .out = pool.make(activations, {kProbeRows, weight.n()})},
+Packing packing_for(const LoadOptions& options, const CodeForm& form, int64_t n, int64_t k) {
+  if (options.device.is_cpu() || form.has_order) return Packing::rows;
+  TensorPool pool(options.device, DryRegion::probe);
+  return preferred_packing({.a = pool.make(options.dtype, {kProbeRows, k}),
+                            .b = dry_weight(form, n, k, pool),
+                            .out = pool.make(options.dtype, {kProbeRows, n})},
                            {.batch_invariant = true});
 }
 
@@ -247,10 +248,10 @@ void quantize_rows(const TensorView& values, const CodeForm& form, const Weight&
     QuantizeArgs args{.x = values,
                       .out = to.values,
                       .scale = TensorView::contiguous(scale, DType::f32, {num_rows, groups})};
-    if (!form.has_zero_points) return quantize(args);
+    if (!form.has_zero_points) return ops::quantize_rounded(args, form.scale);
     const Tensor zeros(DType::i32, {num_rows, groups});
     args.zero_point = zeros.view();
-    quantize(args);
+    ops::quantize_rounded(args, form.scale);
     for (int64_t i = 0; i < num_rows * groups; ++i) {
       to.zero_point->as<uint8_t>()[i] = static_cast<uint8_t>(zeros.view().as<int32_t>()[i]);
     }

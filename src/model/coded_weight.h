@@ -46,10 +46,10 @@ InputChoice choose_inputs(const LoadOptions& options, const CodeForm& form,
 // values.
 std::string stored_as(const LoadOptions& options, const Slice& slice);
 
-// The packing in which the device multiplies fastest by a weight [n, k] in rows.
-Packing packing_for(const Weight& weight, DType activations);
+// The packing in which the device multiplies fastest by a weight [n, k] of the form.
+Packing packing_for(const LoadOptions& options, const CodeForm& form, int64_t n, int64_t k);
 
-// The tensors of a weight on the CPU, with a scale for every row.
+// The tensors of a weight on the CPU, in rows, with a scale for every row.
 struct HostWeight {
   HostWeight(const CodeForm& form, int64_t n, int64_t k);
 
@@ -65,7 +65,8 @@ struct HostWeight {
   Tensor table;       // f32 [16]; none: empty
 };
 
-// Values, rounded to the nearest codes. Rows begin at a multiple of form.rows_per_scale.
+// Values, rounded to the nearest codes; scales of groups are rounded to form.scale first. Rows
+// begin at a multiple of form.rows_per_scale.
 void quantize_rows(const TensorView& values, const CodeForm& form, const Weight& to);
 
 }  // namespace tessera::model

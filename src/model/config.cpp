@@ -203,6 +203,9 @@ ModelConfig load_config(const std::filesystem::path& folder) {
         parse_json(read_file(generation, kMaxConfigBytes), shown_path(generation.native()));
     add_stop_tokens(Fields(document, concat(shown_path(generation.native()), ": ")), config);
   }
+  if (config.formats != nullptr) {
+    config.formats = config.formats->with_scale_types(Checkpoint::open(folder));
+  }
   return config;
 }
 

@@ -226,8 +226,9 @@ ModelNeeds measure_model(const ModelConfig& config, const LoadOptions& options,
           .activations = dry->activation_bytes()};
 }
 
-int64_t weight_bytes(const ModelConfig& config, DType dtype, WeightFormat format) {
-  return make_dry_model(config, {.dtype = dtype, .format = format})->weight_bytes();
+int64_t weight_bytes(const ModelConfig& config, DType dtype, WeightFormat format, Device device) {
+  return make_dry_model(config, {.dtype = dtype, .format = format, .device = device})
+      ->weight_bytes();
 }
 
 int64_t ModelConfig::num_parameters() const {

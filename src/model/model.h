@@ -141,7 +141,8 @@ struct ModelNeeds {
 };
 ModelNeeds measure_model(const ModelConfig& config, const LoadOptions& options,
                          const BatchLimits& limits);
-int64_t weight_bytes(const ModelConfig& config, DType dtype, WeightFormat format);
+int64_t weight_bytes(const ModelConfig& config, DType dtype, WeightFormat format,
+                     Device device = {});
 
 // The refusal of the first operation the model needs that options.device has no batch-invariant
 // kernel for; empty where it has all, as the CPU does.

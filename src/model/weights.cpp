@@ -182,7 +182,10 @@ LinearWeight Weights::linear(const std::string& name, const std::vector<Slice>& 
   }
   made.inputs = make_inputs(*form, slices, num_rows);
   std::string as = to_string(*form);
-  if (made.packing != Packing::rows) as += concat(", packed as ", tessera::name(made.packing));
+  if (made.packing != Packing::rows) {
+    as += concat(", packed as ", tessera::name(made.packing), " with scales of ",
+                 tessera::name(made.scale.dtype));
+  }
   if (made.inputs.codes) as += concat(", times ", to_string(made.inputs));
   note_kept(as, made);
   return made;
@@ -262,33 +265,27 @@ void Weights::fill_codes(const Slice& slice, const Placement& place, HostWeight&
 LinearWeight Weights::make_dry(const CodeForm& form, int64_t num_rows, int64_t num_cols) {
   LinearWeight made{.values = pool_.make(form.codes, {num_rows, num_cols}),
                     .rows_per_scale = form.rows_per_scale,
-                    .group = form.group};
+                    .group = form.group,
+                    .packing = packing_for(options_, form, num_rows, num_cols)};
   const int64_t rows = (num_rows + form.rows_per_scale - 1) / form.rows_per_scale;
   const auto make = [&](DType dtype) {
     if (form.group == 0) return pool_.make(dtype, {rows});
     return pool_.make(dtype, {rows, (num_cols + form.group - 1) / form.group});
   };
-  made.scale = make(DType::f32);
+  made.scale = make(kept_scale(form, made.packing));
   if (form.has_zero_points) made.zero_point = make(DType::u8);
   // Counted, but left out: checks of a product read an order, and here is none to read.
   if (form.has_order) (void)pool_.make(DType::i32, {num_cols});
   if (form.has_table) made.table = pool_.make(DType::f32, {kTableSize});
-  made.packing = packing_for(made.as_weight(), options_.dtype);
   if (options_.device.is_cpu()) made.table = {};  // left out as well, once it is counted
   return made;
 }
 
 LinearWeight Weights::put(HostWeight made) {
   const CodeForm form = made.form;
-  if (!options_.device.is_cpu()) {
-    // The same views as if they were on the device already: only shapes and types are looked at.
-    Weight there = made.view();
-    for (TensorView* view : {&there.values, &*there.scale}) view->device = options_.device;
-    if (there.zero_point) there.zero_point->device = options_.device;
-    if (there.table) there.table->device = options_.device;
-    const Packing packing = packing_for(there, options_.dtype);
-    if (packing != Packing::rows) return pack(made.view(), packing);
-  }
+  const TensorView& codes = made.codes;
+  const Packing packing = packing_for(options_, form, codes.size(0), codes.size(1));
+  if (packing != Packing::rows) return pack(made, packing);
   LinearWeight weight{.values = keep(std::move(made.codes)),
                       .rows_per_scale = form.rows_per_scale,
                       .group = form.group};
@@ -300,8 +297,9 @@ LinearWeight Weights::put(HostWeight made) {
 }
 
 // Packed on the device, from a copy of the rows that is freed afterwards.
-LinearWeight Weights::pack(const Weight& rows, Packing packing) {
+LinearWeight Weights::pack(const HostWeight& made, Packing packing) {
   const Device device = options_.device;
+  const Weight rows = made.view();
   std::vector<Tensor> copies;
   const auto copied = [&](const TensorView& from) {
     copies.emplace_back(from.dtype, std::span(from.shape.data(), static_cast<size_t>(from.rank)),
@@ -311,20 +309,20 @@ LinearWeight Weights::pack(const Weight& rows, Packing packing) {
                static_cast<size_t>(to.size_bytes()));
     return to.view();
   };
-  const auto like = [&](const TensorView& from) {
-    return from.rank == 1 ? pool_.make(from.dtype, {from.size(0)})
-                          : pool_.make(from.dtype, {from.size(0), from.size(1)});
+  const auto like = [&](const TensorView& from, DType dtype) {
+    return from.rank == 1 ? pool_.make(dtype, {from.size(0)})
+                          : pool_.make(dtype, {from.size(0), from.size(1)});
   };
   Weight from = rows;
   from.values = copied(rows.values);
   from.scale = copied(*rows.scale);
   if (rows.zero_point) from.zero_point = copied(*rows.zero_point);
-  LinearWeight to{.values = like(rows.values),
-                  .scale = like(*rows.scale),
+  LinearWeight to{.values = like(rows.values, rows.values.dtype),
+                  .scale = like(*rows.scale, kept_scale(made.form, packing)),
                   .rows_per_scale = rows.rows_per_scale,
                   .group = rows.group,
                   .packing = packing};
-  if (rows.zero_point) to.zero_point = like(*rows.zero_point);
+  if (rows.zero_point) to.zero_point = like(*rows.zero_point, DType::u8);
   pack_weight({.weight = from, .out = to.as_weight()});
   synchronize(device);
   return to;

@@ -48,7 +48,7 @@ struct LoadOptions {
 // absent.
 struct LinearWeight {
   TensorView values;           // [out, in]
-  TensorView scale = {};       // f32, as Weight has it
+  TensorView scale = {};       // as Weight has it
   TensorView zero_point = {};  // u8
   TensorView order = {};       // i32 [in]
   TensorView table = {};       // f32 [16]
@@ -114,7 +114,7 @@ class Weights {
   TensorView keep(Tensor tensor);
   LinearWeight make_dry(const CodeForm& form, int64_t num_rows, int64_t num_cols);
   LinearWeight put(HostWeight made);
-  LinearWeight pack(const Weight& rows, Packing packing);
+  LinearWeight pack(const HostWeight& made, Packing packing);
   InputForm make_inputs(const CodeForm& form, const std::vector<Slice>& slices, int64_t num_rows);
   void fill_codes(const Slice& slice, const Placement& place, HostWeight& to);
   void fill_order(const std::vector<Slice>& slices, HostWeight& to) const;

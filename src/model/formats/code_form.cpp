@@ -6,7 +6,6 @@
 
 #include "core/text.h"
 #include "tessera/core/error.h"
-#include "tessera/ops/weight.h"
 
 namespace tessera::model {
 namespace {
@@ -33,11 +32,12 @@ std::string to_string(const CodeForm& form) {
   return text;
 }
 
-int64_t form_bytes(const CodeForm& form, int64_t n, int64_t k) {
+int64_t form_bytes(const CodeForm& form, int64_t n, int64_t k, Packing packing) {
   const int64_t groups = form.group > 0 ? divide_up(k, form.group) : 1;
   const int64_t scales = divide_up(n, form.rows_per_scale) * groups;
-  return storage_bytes(form.codes, n * k) + scales * (form.has_zero_points ? 5 : 4) +
-         (form.has_order ? 4 * k : 0) + (form.has_table ? 4 * kTableSize : 0);
+  return storage_bytes(form.codes, n * k) + storage_bytes(kept_scale(form, packing), scales) +
+         (form.has_zero_points ? scales : 0) + (form.has_order ? 4 * k : 0) +
+         (form.has_table ? 4 * kTableSize : 0);
 }
 
 bool fits(const CodeForm& form, int64_t k) {
@@ -57,7 +57,10 @@ std::optional<CodeForm> form_of(WeightFormat format, int64_t k, int64_t group,
       return CodeForm{.codes = DType::e4m3, .group = kBlock, .rows_per_scale = kBlock};
     case WeightFormat::int4: break;
   }
-  form = {.codes = DType::i4, .group = std::gcd(group, k), .has_zero_points = true};
+  form = {.codes = DType::i4,
+          .group = std::gcd(group, k),
+          .has_zero_points = true,
+          .scale = DType::bf16};
   if (form.group < kLeastGroup || !fits(form, k)) {
     fail(concat("load_model: tensor '", tensor, "' has ", k, " columns, which do not divide into ",
                 "groups of ", group, "; use another group, or int8"));
@@ -88,6 +91,7 @@ std::optional<CodeForm> common_form(std::span<const CodeForm> forms, int64_t k) 
       common.group = std::gcd(common.group > 0 ? common.group : k, form.group > 0 ? form.group : k);
     }
     common.has_zero_points = common.has_zero_points || form.has_zero_points;
+    if (form.scale != common.scale) common.scale = DType::f32;
   }
   if (!fits(common, k)) return std::nullopt;
   return common;

@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "model/formats/gguf_blocks.h"
+#include "model/safetensors.h"
 
 namespace tessera::model {
 namespace {
@@ -36,7 +37,8 @@ std::string_view storage_name(Storage storage) {
 std::optional<CodeForm> form_of(const StoredFormat& format, int64_t k) {
   CodeForm form{.group = format.group == k ? 0 : format.group,
                 .has_zero_points = format.has_zero_points,
-                .has_order = format.has_order};
+                .has_order = format.has_order,
+                .scale = format.scale};
   switch (format.storage) {
     case Storage::values: return std::nullopt;
     // Blocks of NF4 are counted over the whole tensor: where rows are not whole blocks, one block
@@ -62,6 +64,7 @@ std::optional<CodeForm> form_of(const StoredFormat& format, int64_t k) {
       if (!type.codes) return std::nullopt;
       form.codes = *type.codes;
       form.group = type.group;
+      form.scale = type.scale;
       break;
     }
   }
@@ -86,6 +89,36 @@ std::string to_string(const StoredFormat& format) {
   if (format.has_zero_points) text += ", zero points";
   if (format.has_order) text += ", act-order";
   return text;
+}
+
+std::string_view scale_name(const StoredFormat& format) {
+  switch (format.storage) {
+    case Storage::gptq:
+    case Storage::gptq_v2:
+    case Storage::awq: return "scales";
+    case Storage::packed: return "weight_scale";
+    case Storage::bytes: return format.scale_suffix;
+    case Storage::values:
+    case Storage::nf4:
+    case Storage::mxfp4:
+    case Storage::gguf: break;
+  }
+  return "";
+}
+
+std::shared_ptr<const StoredFormats> StoredFormats::with_scale_types(
+    const Checkpoint& checkpoint) const {
+  auto made = std::make_shared<StoredFormats>(*this);
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (tensor.dtype != DType::f16 && tensor.dtype != DType::bf16) continue;
+    const size_t dot = name.rfind('.');
+    if (dot == std::string::npos) continue;
+    const std::string layer = name.substr(0, dot);
+    const StoredFormat& format = of(layer);
+    if (name.substr(dot + 1) != scale_name(format)) continue;
+    made->by_name.insert_or_assign(layer, format).first->second.scale = *tensor.dtype;
+  }
+  return made;
 }
 
 const StoredFormat& StoredFormats::of(std::string_view layer) const {

@@ -93,7 +93,7 @@ void StoredLayer::find_tensors(const Checkpoint& checkpoint) {
       need_whole_words(k_, "inputs");
       codes_ = &add("qweight", {DType::i32}, {{k_ / per_word, n_}});
       zeros_ = &add("qzeros", {DType::i32}, {{groups, n_ / per_word}});
-      scale_ = &add("scales", kFloatTypes, {{groups, n_}});
+      scale_ = &add(scale_name(format_), kFloatTypes, {{groups, n_}});
       if (format_.has_order || checkpoint.find(layer_ + ".g_idx") != nullptr) {
         groups_of_ = &add("g_idx", {DType::i32}, {{k_}});
       }
@@ -102,12 +102,12 @@ void StoredLayer::find_tensors(const Checkpoint& checkpoint) {
       need_whole_words(n_, "outputs");
       codes_ = &add("qweight", {DType::i32}, {{k_, n_ / per_word}});
       zeros_ = &add("qzeros", {DType::i32}, {{groups, n_ / per_word}});
-      scale_ = &add("scales", kFloatTypes, {{groups, n_}});
+      scale_ = &add(scale_name(format_), kFloatTypes, {{groups, n_}});
       break;
     case Storage::packed:
       codes_ = &add("weight_packed", {DType::i32}, {{n_, divide_up(k_, per_word)}});
       add("weight_shape", {DType::i64, DType::i32}, {{2}});
-      scale_ = &add("weight_scale", kFloatTypes, {{n_, groups}});
+      scale_ = &add(scale_name(format_), kFloatTypes, {{n_, groups}});
       if (format_.has_zero_points) {
         zeros_ = &add("weight_zero_point", {DType::i32}, {{divide_up(n_, per_word), groups}});
       }
@@ -127,7 +127,7 @@ void StoredLayer::find_tensors(const Checkpoint& checkpoint) {
       if (format_.rows_per_scale == 0) shapes = {{1}, {}, {1, 1}};
       if (format_.rows_per_scale > 1) shapes = {{divide_up(n_, format_.rows_per_scale), groups}};
       if (format_.rows_per_scale == 1 && groups == 1) shapes.push_back({n_});
-      scale_ = &add(format_.scale_suffix, kFloatTypes, shapes);
+      scale_ = &add(scale_name(format_), kFloatTypes, shapes);
       if (format_.has_zero_points) zeros_ = &add("weight_zero_point", {DType::i8}, shapes);
       if (format_.has_input_scale) {
         input_scale_ = &add("input_scale", kFloatTypes, {{1}, {}, {1, 1}});

@@ -185,6 +185,35 @@ TEST(CodeForm, HoldsOnlyPartsWithATableBesideEachOther) {
   EXPECT_EQ(form_bytes(table, 8, 128) - form_bytes(number, 8, 128), 64);
 }
 
+// What is rounded to 16 bits in the checkpoint stays so in a packed weight, and rows have floats.
+TEST(CodeForm, HasTheTypeOfScalesThatHoldsThoseOfAllParts) {
+  const CodeForm brain{.codes = DType::i4, .group = 64, .scale = DType::bf16};
+  CodeForm fine = brain, half = brain, bytes = brain;
+  fine.group = 32;
+  half.scale = DType::f16;
+  bytes.codes = DType::i8;
+  EXPECT_EQ(common_form(std::vector{brain, brain}, 128), brain);
+  EXPECT_EQ(common_form(std::vector{brain, fine}, 128), fine);
+  EXPECT_EQ(common_form(std::vector{brain, half}, 128)->scale, DType::f32);
+  EXPECT_EQ(common_form(std::vector{half, brain, half}, 128)->scale, DType::f32);
+  EXPECT_EQ(common_form(std::vector{brain, bytes}, 128), bytes);
+  EXPECT_EQ(kept_scale(brain, Packing::fragments), DType::bf16);
+  EXPECT_EQ(kept_scale(brain, Packing::rows), DType::f32);
+  EXPECT_EQ(model::form_of(WeightFormat::int4, 256, 128, "w")->scale, DType::bf16);
+  EXPECT_EQ(model::form_of(WeightFormat::int8, 256, 128, "w")->scale, DType::f32);
+}
+
+TEST(CodeForm, CountsScalesAsTheyAreKept) {
+  CodeForm form{.codes = DType::i4, .group = 128, .scale = DType::bf16};
+  constexpr int64_t kN = 64, kK = 1024, kScales = kN * kK / 128;
+  EXPECT_EQ(form_bytes(form, kN, kK), kN * kK / 2 + 4 * kScales);
+  EXPECT_EQ(form_bytes(form, kN, kK, Packing::fragments), kN * kK / 2 + 2 * kScales);
+  form.has_zero_points = true;
+  EXPECT_EQ(form_bytes(form, kN, kK, Packing::fragments), kN * kK / 2 + 3 * kScales);
+  form.scale = DType::f32;
+  EXPECT_EQ(form_bytes(form, kN, kK, Packing::fragments), kN * kK / 2 + 5 * kScales);
+}
+
 TEST(QuantizationConfig, RefusesByNameAndValue) {
   struct Case {
     const char* text;

@@ -101,6 +101,37 @@ TEST_P(EveryFormat, KeepsItsCodesAndGivesTheLogitsOfItsValues) {
 INSTANTIATE_TEST_SUITE_P(Quantised, EveryFormat, ::testing::ValuesIn(formats()),
                          [](const auto& info) { return info.param.name; });
 
+// The type of scales is known from the headers, layer by layer, before anything else is read.
+TEST(QuantizedCheckpoint, SaysWhatTypeItsScalesHave) {
+  const auto scale_of = [](const ModelConfig& config, const std::string& layer) {
+    return form_of(config.formats->of("model.layers.1." + layer), 256)->scale;
+  };
+  for (const char* name : {"GptqSymmetric", "GptqVersion2", "Awq", "W4A16"}) {
+    Twins twins;
+    write_twins(twins, format_named(name));
+    const ModelConfig config = model::load_config(twins.quantised.path());
+    EXPECT_EQ(scale_of(config, "mlp.down_proj"), DType::f16) << name;
+    EXPECT_EQ(scale_of(config, "self_attn.q_proj"), DType::f16) << name;
+  }
+  Twins twins;
+  write_twins(twins, format_named("W4A16"), "", [](std::vector<RawTensor>& tensors) {
+    const std::string layer = "model.layers.1.self_attn.";
+    RawTensor& query = tensor_of(tensors, layer + "q_proj.weight_scale");
+    query.type = "BF16";  // the same bits stand for other numbers
+    RawTensor& key = tensor_of(tensors, layer + "k_proj.weight_scale");
+    key.type = "F32";
+    key.bytes += key.bytes;
+  });
+  const ModelConfig config = model::load_config(twins.quantised.path());
+  EXPECT_EQ(scale_of(config, "self_attn.q_proj"), DType::bf16);
+  EXPECT_EQ(scale_of(config, "self_attn.k_proj"), DType::f32);
+  EXPECT_EQ(scale_of(config, "self_attn.v_proj"), DType::f16);
+  EXPECT_EQ(config.formats->of("lm_head").storage, model::Storage::values);
+  // On the CPU scales are floats, whatever they were.
+  const auto loaded = load(twins.quantised, {.dtype = DType::f32});
+  EXPECT_EQ(loaded->weights().find("model.layers.1.mlp.down_proj.weight").scale.dtype, DType::f32);
+}
+
 // A layer of a joined product that is stored as values makes the whole product values.
 TEST(QuantizedCheckpoint, MayHaveLayersThatAreValues) {
   Format format = format_named("Awq");
@@ -121,6 +152,32 @@ TEST(QuantizedCheckpoint, MayBeQuantisedAnew) {
   write_twins(twins, format_named("Fp8Channel"));
   const auto loaded = load(twins.quantised, {.dtype = DType::bf16, .format = WeightFormat::int8});
   EXPECT_EQ(loaded->weights().find("model.layers.0.self_attn.qkv.weight").values.dtype, DType::i8);
+}
+
+// Codes are chosen by the rounded scales, so that they are the nearest ones. Beyond the last code
+// a value is cut off, where rounding made the scale smaller: by at most 15 times half a bf16's ulp.
+TEST(QuantizedCheckpoint, RoundsScalesOfInt4ToBf16BeforeItChoosesCodes) {
+  Twins twins;
+  write_twins(twins, format_named("Int8"));
+  const auto plain = load(twins.dense, {.dtype = DType::f32});
+  const auto int4 =
+      load(twins.dense, {.dtype = DType::bf16, .format = WeightFormat::int4, .weight_group = 32});
+  for (const std::string layer : {"self_attn.qkv", "mlp.gate_up", "mlp.down_proj"}) {
+    const std::string name = "model.layers.1." + layer + ".weight";
+    const model::LinearWeight& want = plain->weights().find(name);
+    const model::LinearWeight& got = int4->weights().find(name);
+    ASSERT_EQ(got.scale.dtype, DType::f32);
+    const int64_t groups = got.scale.size(1);
+    for (int64_t row = 0; row < want.values.size(0); ++row) {
+      for (int64_t col = 0; col < want.values.size(1); ++col) {
+        const float scale = got.scale.as<float>()[row * groups + col / 32];
+        ASSERT_EQ(scale, to_float(from_float<Bf16>(scale))) << name;
+        ASSERT_LE(std::fabs(element(got, row, col) - element(want, row, col)),
+                  (0.5001f + 15 * 0x1p-9f) * scale)
+            << name << " [" << row << ", " << col << "]";
+      }
+    }
+  }
 }
 
 class RanksOf : public ::testing::TestWithParam<const char*> {};
