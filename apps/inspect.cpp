@@ -77,19 +77,20 @@ std::string format_of(const model::ModelConfig& config) {
   return config.formats == nullptr ? "values" : config.formats->method;
 }
 
-// Where a model is loaded that is told nothing else, if the device has what it needs: packed
-// weights take less.
-Device usual_device() { return num_cuda_devices() > 0 ? cuda_device() : cpu_device(); }
+// The device that a model is loaded on by default. It matters here because a GPU packs some
+// weights, which then take less memory.
+Device default_device() { return num_cuda_devices() > 0 ? cuda_device() : cpu_device(); }
 
 int64_t bytes_as(const model::ModelConfig& config, model::WeightFormat format,
                  DType dtype = DType::bf16) {
-  return weight_bytes(config, dtype, format, usual_device());
+  return weight_bytes(config, dtype, format, default_device());
 }
 
 // How linear layers are kept if the model is loaded as it is stored.
 Json kept_json(const model::ModelConfig& config) {
   Json rows = Json::array();
-  const auto dry = model::make_dry_model(config, {.dtype = DType::bf16, .device = usual_device()});
+  const auto dry =
+      model::make_dry_model(config, {.dtype = DType::bf16, .device = default_device()});
   for (const model::KeptWeights& kept : dry->weights().kept()) {
     rows.push_back({{"as", kept.as}, {"count", kept.count}, {"bytes", kept.num_bytes}});
   }

@@ -6,7 +6,7 @@
 // itself), gap and gap_out (elements between the rows of a and b, and of out and residual), offset
 // (before every operand), tf32 (its presence makes a problem for f32 alone), static_b; group (its
 // presence makes a problem for quantised weights alone), zero_points, rows_per_scale and in_rows
-// (for codes in Packing::rows alone), bf16_scales and f16_scales (for packed ones alone); a_scale
+// (for codes in Packing::rows alone), bf16_scales and f16_scales (for packed codes alone); a_scale
 // (its presence makes a problem for codes on both sides), b_scale and sums_in_float.
 #include "tessera/ops/gemm.h"
 

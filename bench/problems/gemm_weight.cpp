@@ -221,7 +221,8 @@ std::vector<Shape> quantized_test_shapes() {
         shape_of(66, 200, 384, 128, {{"in_rows", 1}, {"rows_per_scale", 128}})}) {
     shapes.push_back(shape);
   }
-  // Of packed codes alone: scales of 16 bits. The last have rows for units of 32 and four strips.
+  // 16-bit scales, which only packed codes have. The last four shapes have enough rows for units of
+  // 32 rows and for blocks of four strips.
   for (const Shape& shape :
        {shape_of(1, 256, 256, 0, {{"f16_scales", 1}}),
         shape_of(2, 320, 1152, 128, {{"bf16_scales", 1}, {"static_b", 1}}),

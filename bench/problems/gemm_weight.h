@@ -15,8 +15,8 @@ constexpr bool has_codes(RowKey key) { return key.weight != key.in; }
 
 // Adds b [n, k], its scales and, with the option "zero_points", its zero points, in the packing of
 // the key; and the table of a key that has one. The option "group" is the number of elements of k
-// that share a scale; 0: a row does. In Packing::rows, "rows_per_scale" rows do. Packed, scales may
-// be "bf16_scales" or "f16_scales".
+// that share a scale; 0: a row does. In Packing::rows, "rows_per_scale" rows do. With
+// "bf16_scales" or "f16_scales" the scales of packed codes have that type instead of f32.
 //
 // Integers: b is 1, -1 and 0, with more zeros the longer k is, and a scale of 1 or 1/2; a table has
 // the integers from -8 to 7 out of order. Normal: all codes alike, with scales that give sums over

@@ -1,9 +1,9 @@
 // Problems for norm_gemm: one row of x, its norm, and a product with a weight of any kind.
 // SPDX-License-Identifier: MIT
 //
-// Sizes and options: n, k, gated, residual (0 or 1), group, zero_points, bf16_scales and f16_scales
-// of 4-bit weights, a_scale and b_scale of codes, and separate (1: rms_norm and gemm are called
-// instead, for their bits). Integers: x is 1 and -1, whose norm is exact without eps.
+// Sizes: n and k. Options: gated and residual (0 or 1); for 4-bit weights group, zero_points,
+// bf16_scales and f16_scales; for codes on both sides a_scale and b_scale; separate (1: rms_norm
+// and gemm run instead, to compare bits). Integers: x is 1 and -1, whose norm is exact without eps.
 #include "tessera/ops/norm_gemm.h"
 
 #include <cmath>

@@ -51,8 +51,8 @@ TesseraStatus tessera_gemm_weight(const TesseraGemmArgs* args, const TesseraCont
 
 /* tessera/ops/gemm.h, PackWeightArgs: fields by their names. Set struct_size to
  * sizeof(TesseraPackWeightArgs) and the rest to zeros but for what is wanted. values and scale
- * are given; shapes of out are those of the weight. Scales are f32 in rows; packed ones may be
- * f16 or bf16, and are then rounded to nearest. */
+ * are given; shapes of out are those of the weight. Scales in rows are f32. Packed scales may
+ * also be f16 or bf16, to which they are rounded. */
 typedef struct TesseraPackWeightArgs {
   uint64_t struct_size;
   const DLTensor* values;

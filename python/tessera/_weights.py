@@ -20,8 +20,8 @@ def pack_weight(
 
     values int4 [n, k / 2] as quantize makes them, with groups in a row; n and k multiples of 64.
     Packing back (packing="fragments", to="rows") gives the same bytes again. On a GPU the packed
-    zero points are uint8. scale_dtype: of packed scales, float32, float16 or bfloat16; those of 16
-    bits are rounded to nearest. In rows scales are float32.
+    zero points are uint8. Packed scales have the type scale_dtype, float32, float16 or bfloat16,
+    and are rounded to it. Scales in rows are float32.
     """
     op = "pack_weight"
     out = empty(op, values, shape_of(op, "values", values), dtype_of(op, "values", values))

@@ -213,8 +213,8 @@ WEIGHT_OPS = [
             choice("packing", PACKING, to="weight.packing"),
             choice("out_packing", PACKING, to="out.packing"), reserved()),
         struct="TesseraPackWeightArgs", is_step=True,
-        doc="values and scale are given; shapes of out are those of the weight. Scales are f32 in "
-            "rows; packed ones may be f16 or bf16, and are then rounded to nearest."),
+        doc="values and scale are given; shapes of out are those of the weight. Scales in rows "
+            "are f32. Packed scales may also be f16 or bf16, to which they are rounded."),
     Operation(
         "gemm_codes", "GemmArgs", "gemm.h", (
             tensor("a", format="a_format"), tensor("b", to="b.values", format="b_format"),

@@ -77,7 +77,7 @@ void load_row_codes(const Weight& weight, int64_t row, float* codes) {
   }
 }
 
-// Scales and zero points, from one packing to the other.
+// Copies scales and zero points from one packing to the other.
 void move_groups(const Weight& from, const Weight& to) {
   const Scales in(from), out(to);
   const int64_t groups = scale_layout(from).scales_per_row, group = in.cols_per_scale();

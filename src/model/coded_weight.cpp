@@ -56,7 +56,7 @@ bool keeps_blocks(const CodeForm& form, std::span<const Slice> slices, int64_t i
   return true;
 }
 
-// A weight of the form, in rows, at made-up addresses.
+// A weight of the form in Packing::rows, at made-up addresses.
 Weight dry_weight(const CodeForm& form, int64_t n, int64_t k, TensorPool& pool) {
   Weight weight{.values = pool.make(form.codes, {n, k}),
                 .rows_per_scale = form.rows_per_scale,

@@ -46,10 +46,10 @@ InputChoice choose_inputs(const LoadOptions& options, const CodeForm& form,
 // values.
 std::string stored_as(const LoadOptions& options, const Slice& slice);
 
-// The packing in which the device multiplies fastest by a weight [n, k] of the form.
+// The packing of a weight [n, k] of this form that options.device multiplies by fastest.
 Packing packing_for(const LoadOptions& options, const CodeForm& form, int64_t n, int64_t k);
 
-// The tensors of a weight on the CPU, in rows, with a scale for every row.
+// A weight's tensors on the CPU, in Packing::rows, with a scale for every row.
 struct HostWeight {
   HostWeight(const CodeForm& form, int64_t n, int64_t k);
 
@@ -65,8 +65,8 @@ struct HostWeight {
   Tensor table;       // f32 [16]; none: empty
 };
 
-// Values, rounded to the nearest codes; scales of groups are rounded to form.scale first. Rows
-// begin at a multiple of form.rows_per_scale.
+// Rounds values to the nearest codes, after rounding the scales of groups to form.scale. Rows begin
+// at a multiple of form.rows_per_scale.
 void quantize_rows(const TensorView& values, const CodeForm& form, const Weight& to);
 
 }  // namespace tessera::model

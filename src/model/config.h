@@ -75,8 +75,8 @@ struct ModelConfig {
 // rope_parameters, or rope_theta and rope_scaling.
 ModelConfig parse_config(std::string_view json, std::string_view origin);
 // That of a GGUF file, or config.json of a folder; generation_config.json, where there is one, may
-// add stop tokens. Such files of more than 1 MiB are refused. Of quantised weights the headers are
-// read, too, for the types of scales.
+// add stop tokens. Such files of more than 1 MiB are refused. Of a quantised
+// model the headers of the weight files are read as well: they give the types of scales.
 ModelConfig load_config(const std::filesystem::path& folder);
 
 // Shapes by name for benches with random weights: "llama3-8b", "llama3.2-1b", "tessera-13m", ...

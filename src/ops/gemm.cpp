@@ -289,7 +289,7 @@ Packing preferred_packing(const GemmArgs& args, const Context& ctx) {
 
 namespace {
 
-// The same optional tensor in both weights; its type, checked with each weight, may change.
+// Both weights have the optional tensor, or neither. Its type may differ, and is checked with each.
 void check_part(std::string_view what, const std::optional<TensorView>& from,
                 const std::optional<TensorView>& to) {
   if (from.has_value() != to.has_value()) {

@@ -1,5 +1,5 @@
-// Scales rounded to the type they are stored in before codes are chosen, so that codes and stored
-// scales stand for exactly the values that were meant.
+// Rounds scales to the type they will be stored in. This comes before codes are chosen, so that
+// the codes are the nearest ones for the scales as stored.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,14 +17,14 @@ inline float rounded_to(DType dtype, float value) {
   return value;
 }
 
-// A scale rounded to the type it is stored in; one that the type would round to 0 stays as it is.
+// The scale rounded to the type, or the scale itself if it would become 0.
 inline float rounded_scale(DType dtype, float scale) {
   const float rounded = rounded_to(dtype, scale);
   return rounded == 0.0f ? scale : rounded;
 }
 
-// quantize with ScaleMode::dynamic and scales rounded to scale_dtype. Zero points come from the
-// scales before they are rounded. On the CPU.
+// quantize in ScaleMode::dynamic, but codes are chosen with scales rounded to scale_dtype. Zero
+// points are those of the scales before rounding. CPU only.
 void quantize_rounded(const QuantizeArgs& args, DType scale_dtype, const Context& ctx = {});
 
 }  // namespace tessera::ops

@@ -98,7 +98,7 @@ TEST(CpuPackWeight, PackingAndUnpackingGivesTheSameBytes) {
   }
 }
 
-// Numbers that neither type holds: each becomes the nearest, and the even one of two.
+// Scales that neither 16-bit type holds become the nearest number, the even one if two are as near.
 TEST(CpuPackWeight, RoundsScalesToNearestEven) {
   const RowsWeight rows(64, 128, 64, true);
   std::mt19937_64 random(12);

@@ -1,4 +1,4 @@
-// What packed weights take on a GPU, which need not be present: a dry run over the tables of rows.
+// How much memory packed weights take on a GPU. A dry run counts it, so no GPU need be present.
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(PackedBytes, Are4AndAnEighthBitsAWeightWith16BitScales) {
       EXPECT_EQ(bytes(llama_w4a16(scales), cpu_device()), taken + kLinear / 128 * 2);
     }
     EXPECT_EQ(bytes(llama_w4a16(DType::f32), kHopper), kLinear / 2 + kLinear / 128 * 4 + kPlain);
-    // Quantised while it is loaded: with zero points, and the head as well.
+    // Quantised while loading: weights have zero points, and the head is quantised too.
     const model::ModelConfig values = *model::find_preset("llama3-8b");
     constexpr int64_t kHead = int64_t{128256} * 4096, kAll = kLinear + kHead;
     EXPECT_EQ(bytes(values, kHopper, model::WeightFormat::int4),

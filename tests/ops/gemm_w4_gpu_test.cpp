@@ -134,8 +134,8 @@ TEST_P(W4OnGpu, PacksAsTheCpuAndUnpacksToTheSameBytes) {
   EXPECT_TRUE(same_bytes(again.zero_point.to(cpu_device()), zero_));
 }
 
-// Scales of 16 bits are those of the CPU, and products have the bits that the same scales give in
-// f32: in the tiles of 8 and 16 tokens, and in those of 32, 64 and 128.
+// Packing rounds scales to 16 bits as the CPU does, and products have the same bits as with these
+// scales in f32. The numbers of rows reach the tiles of 8, 16, 32, 64 and 128 tokens.
 TEST_P(W4OnGpu, ScalesOf16BitsGiveTheBitsOfTheSameFloats) {
   for (const DType scale_type : {DType::bf16, DType::f16}) {
     SCOPED_TRACE(name(scale_type));

@@ -86,13 +86,13 @@ struct SumWeightRowsArgs {
 void sum_weight_rows(const SumWeightRowsArgs& args, const Context& ctx = {});
 
 // Rewrites a quantised weight from Packing::rows into another packing, or back, on the device it is
-// on. Packing and unpacking gives the same bytes again. Only scales may be rounded: packed ones of
-// 16 bits are the f32 of the rows, rounded to nearest even, so exact where their type holds them.
+// on. Packing and unpacking gives the same bytes again, with one exception: where the packed weight
+// has bf16 or f16 scales, packing rounds the f32 scales to nearest even.
 struct PackWeightArgs {
   Weight weight;
-  Weight out;  // tensors of the same shapes; the same types but for packed scales, f32, bf16 or
-               // f16, and for zero points, i32 or u8, where the packed ones are u8 on a GPU;
-               // `packing` says what is asked for
+  // Its packing says what is asked for. Shapes and types are those of `weight`, except that packed
+  // scales may be f32, bf16 or f16, and zero points i32 or u8; packed on a GPU they must be u8.
+  Weight out;
 };
 void pack_weight(const PackWeightArgs& args, const Context& ctx = {});
 

@@ -74,8 +74,7 @@ constexpr const WeightCodes* find_weight_codes(DType dtype) {
 // sorts them (act-order), so that its groups are contiguous.
 struct Weight {
   TensorView values;                          // [n, k]; dense also [batch, n, k]; rows may be apart
-  std::optional<TensorView> scale = {};       // contiguous; f32, or where packed also bf16 or f16;
-                                              // none: dense
+  std::optional<TensorView> scale = {};       // f32; packed also bf16 or f16; none: dense
   std::optional<TensorView> zero_point = {};  // i32 or u8, shape of scale; u8 needs it; none: 0
   std::optional<TensorView> order = {};       // i32 [k], a permutation; codes alone have one
   std::optional<TensorView> table = {};       // f32 [16], finite: the values of i4's codes

@@ -19,8 +19,8 @@ namespace tessera {
 // so that a lane loads 16 bytes for 32 codes, and one AND yields a pair of codes where the register
 // wants it. Codes are unsigned: without zero points 8 is added, so that the zero point is 8. Scales
 // and zero points with groups are [n / 64, k / group, 64], in the memory of [n, k / group]. Scales
-// are f32, bf16 or f16: with 16 bits a symmetric weight in groups of 128 takes 4.125 bits an
-// element, instead of 4.25.
+// are f32, bf16 or f16. A symmetric weight in groups of 128 takes 4.125 bits an element with 16-bit
+// scales, and 4.25 with f32.
 inline constexpr int64_t kFragmentRows = 64;
 inline constexpr int64_t kFragmentCols = 64;
 inline constexpr int64_t kFragmentBlockBytes = 2048;

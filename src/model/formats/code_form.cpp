@@ -32,12 +32,11 @@ std::string to_string(const CodeForm& form) {
   return text;
 }
 
-int64_t form_bytes(const CodeForm& form, int64_t n, int64_t k, Packing packing) {
+int64_t form_bytes(const CodeForm& form, int64_t n, int64_t k) {
   const int64_t groups = form.group > 0 ? divide_up(k, form.group) : 1;
   const int64_t scales = divide_up(n, form.rows_per_scale) * groups;
-  return storage_bytes(form.codes, n * k) + storage_bytes(kept_scale(form, packing), scales) +
-         (form.has_zero_points ? scales : 0) + (form.has_order ? 4 * k : 0) +
-         (form.has_table ? 4 * kTableSize : 0);
+  return storage_bytes(form.codes, n * k) + scales * (form.has_zero_points ? 5 : 4) +
+         (form.has_order ? 4 * k : 0) + (form.has_table ? 4 * kTableSize : 0);
 }
 
 bool fits(const CodeForm& form, int64_t k) {

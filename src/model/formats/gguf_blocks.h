@@ -24,7 +24,7 @@ struct BlockType {
   std::optional<DType> dtype = {};  // of elements that are no codes
   std::optional<DType> codes = {};  // that hold it exactly: i4 or i8, without zero points
   int64_t group = 0;                // elements per scale of these codes
-  DType scale = DType::f32;         // f16 where a scale is a number of the file, not a product
+  DType scale = DType::f32;         // f16 if the file has the scale itself, not two factors
 };
 
 std::span<const BlockType> block_types();

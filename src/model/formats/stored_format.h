@@ -44,7 +44,7 @@ struct StoredFormat {
   int64_t head_rows = 0;               // of `gguf`: rows of a head whose halves are interleaved
   bool takes_codes = false;      // the layer's inputs are meant to be quantised to `codes` as well
   bool has_input_scale = false;  // with one scale for all of them, in the checkpoint
-  DType scale = DType::f32;      // f16 or bf16: of all its scales (with_scale_types)
+  DType scale = DType::f32;      // the type of its scales, set by with_scale_types
 
   bool operator==(const StoredFormat&) const = default;
 };
@@ -53,8 +53,8 @@ struct StoredFormat {
 std::optional<CodeForm> form_of(const StoredFormat& format, int64_t k);
 // "gptq, 4 bits, groups of 128, zero points"
 std::string to_string(const StoredFormat& format);
-// What the tensor of a layer's scales is called behind the layer; empty: they are not a tensor of
-// floats.
+// The last part of the name of the tensor that holds a layer's scales, such as "weight_scale";
+// empty if no tensor holds them as floats.
 std::string_view scale_name(const StoredFormat& format);
 
 // The formats of all layers of a checkpoint. A layer is named without ".weight".
@@ -63,7 +63,8 @@ class StoredFormats {
   // What a quantization_config says; refuses, by name and with values, what cannot be loaded.
   static std::shared_ptr<const StoredFormats> parse(const Fields& config);
 
-  // The same, with the types of scales that the headers of the checkpoint's files say.
+  // A copy in which every layer's format has the type of its scales, which the headers of the
+  // checkpoint's files give.
   std::shared_ptr<const StoredFormats> with_scale_types(const Checkpoint& checkpoint) const;
 
   const StoredFormat& of(std::string_view layer) const;

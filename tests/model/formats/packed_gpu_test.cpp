@@ -1,5 +1,5 @@
-// 4-bit weights packed on a GPU: the checkpoint's 16-bit scales stay as they are, and the weight is
-// that of the CPU.
+// 4-bit weights that the loader packs on a GPU: 16-bit scales keep the checkpoint's type, and the
+// unpacked weight is the one that the CPU loads.
 // SPDX-License-Identifier: MIT
 #include <cstring>
 #include <memory>
@@ -24,7 +24,7 @@ class PackedOnGpu : public GpuTest {
            std::memcmp(copy.view().data, here.data, static_cast<size_t>(copy.size_bytes())) == 0;
   }
 
-  // Unpacked, each layer of `there` has the codes, the scales and the zero points of `here`.
+  // Unpacks each layer of `there` and expects the codes, scales and zero points of `here`.
   static void expect_weights_of(const model::Model& there, const model::Model& here) {
     for (const char* layer : kLayers) {
       SCOPED_TRACE(layer);

@@ -185,7 +185,7 @@ TEST(CodeForm, HoldsOnlyPartsWithATableBesideEachOther) {
   EXPECT_EQ(form_bytes(table, 8, 128) - form_bytes(number, 8, 128), 64);
 }
 
-// What is rounded to 16 bits in the checkpoint stays so in a packed weight, and rows have floats.
+// Joined parts keep a 16-bit type of scales only if all have the same one. In rows scales are f32.
 TEST(CodeForm, HasTheTypeOfScalesThatHoldsThoseOfAllParts) {
   const CodeForm brain{.codes = DType::i4, .group = 64, .scale = DType::bf16};
   CodeForm fine = brain, half = brain, bytes = brain;
@@ -201,17 +201,6 @@ TEST(CodeForm, HasTheTypeOfScalesThatHoldsThoseOfAllParts) {
   EXPECT_EQ(kept_scale(brain, Packing::rows), DType::f32);
   EXPECT_EQ(model::form_of(WeightFormat::int4, 256, 128, "w")->scale, DType::bf16);
   EXPECT_EQ(model::form_of(WeightFormat::int8, 256, 128, "w")->scale, DType::f32);
-}
-
-TEST(CodeForm, CountsScalesAsTheyAreKept) {
-  CodeForm form{.codes = DType::i4, .group = 128, .scale = DType::bf16};
-  constexpr int64_t kN = 64, kK = 1024, kScales = kN * kK / 128;
-  EXPECT_EQ(form_bytes(form, kN, kK), kN * kK / 2 + 4 * kScales);
-  EXPECT_EQ(form_bytes(form, kN, kK, Packing::fragments), kN * kK / 2 + 2 * kScales);
-  form.has_zero_points = true;
-  EXPECT_EQ(form_bytes(form, kN, kK, Packing::fragments), kN * kK / 2 + 3 * kScales);
-  form.scale = DType::f32;
-  EXPECT_EQ(form_bytes(form, kN, kK, Packing::fragments), kN * kK / 2 + 5 * kScales);
 }
 
 TEST(QuantizationConfig, RefusesByNameAndValue) {

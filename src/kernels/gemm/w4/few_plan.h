@@ -19,8 +19,8 @@ inline constexpr int kW4FewMaxChunks = 16;
 inline constexpr int kW4SharedOfSm = 228 * 1024;
 inline constexpr int kW4SharedPerBlock = 1024;
 
-// A warp's ring holds 8 blocks of codes, each of 16 rows by 128 elements of k, and has room for
-// scales of 32 bits and zero points even if the weight has none: offsets are then constants.
+// A warp's ring holds 8 blocks of codes, each of 16 rows by 128 elements of k. There is always room
+// for 32-bit scales and for zero points, so that offsets in the ring are constants.
 inline constexpr int kW4RingBlocks = 8;
 constexpr int w4_few_ring_bytes(int group) {
   const int groups = group == 0 ? 0 : kW4StageK / group;

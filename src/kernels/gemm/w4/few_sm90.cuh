@@ -59,7 +59,7 @@ struct W4FewParams {
   int block_parts;      // of k, of a block: parts / splits
   int units;            // of a block
   int num_unit_blocks;  // of a batch
-  int scale_lanes;      // that copy the scales of a slot
+  int scale_lanes;      // lanes that copy the scales of a slot
   int scale_step;       // bytes from the scales of one slot to those of the next
   bool is_static;       // the weight may be read before the kernel in front has finished
   int first_k_block[kW4MaxParts + 1];  // of each part; it ends where the next begins
@@ -95,7 +95,7 @@ struct W4FewWarp {
   const char* scales;
   const char* zeros;
   int num_left;   // blocks that are not yet requested
-  int my_scales;  // of the lane, behind the start of a slot's scales
+  int my_scales;  // from the start of a slot's scales to those that the lane reads
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
@@ -106,7 +106,7 @@ struct W4FewWarp {
     const int64_t block = static_cast<int64_t>(unit * kWide / 4) * p.num_k_blocks + k_block;
     codes = p.codes + block * 4096 + piece * 512 + lane() * 16;
     if constexpr (kHasGroups) {
-      const int shift = p.scales.shift, lanes = kWide << shift;  // that copy those of a group
+      const int shift = p.scales.shift, lanes = kWide << shift;  // for a group
       scales = p.scales.data + (block * (kGroups * 64) << shift) +
                ((lane() >> (shift + kWide - 1)) * 64 + piece * 16 << shift) +
                (lane() & (lanes - 1)) * 16;
@@ -165,7 +165,7 @@ struct W4FewWarp {
   template <int kNow>
   struct Operands {
     uint32_t words[kNow * kWide][2][4];         // codes, [64 of k][16 of k]
-    float scale[kNow * kMaxGroups * kWide][2];  // of the lane's two rows, as a slot has them
+    float scale[kNow * kMaxGroups * kWide][2];  // of the lane's two rows, in a slot's order
     uint32_t zero[kNow * kWide][kMaxGroups][2];
 
     __device__ const float (&scale_of(int chain, int group) const)[2] {

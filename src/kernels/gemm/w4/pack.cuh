@@ -3,8 +3,8 @@
 //
 // Work      A thread writes one byte of codes, two of them, or one scale with its zero point.
 // Pipeline  None.
-// Output    Codes are moved, and zero points change their type only. Scales of 16 bits are those of
-//           32, rounded to nearest even.
+// Output    Codes and zero points keep their values. Scales do too, unless f32 becomes a 16-bit
+//           type: then they are rounded to nearest even.
 // Cost      The bytes of the weight, read and written once; not coalesced on one side. It runs once
 //           for each weight, at load.
 // Needs     i4, n and k multiples of 64.

@@ -142,10 +142,11 @@ constexpr int choose_w4_strips(int64_t n, int tokens) {
   return n <= 4096 ? 3 : 4;
 }
 
-// A strip's scales in one stage, as many as it has zero points, which have a byte each.
+// The number of a strip's scales in one stage. There are as many zero points, of a byte each.
 constexpr int w4_num_scales(int group) { return group == 0 ? 0 : kW4StageK / group * 64; }
-// Room for the scales. Those of 16 bits fill half of it, so that offsets are constants; a stage,
-// which is whole kilobytes, would be smaller with groups of 32 or 64 alone.
+// Bytes of a stage that are set aside for them: enough for 32 bits each, so that offsets are
+// constants. 16-bit scales leave half of it unused; as a stage is a whole number of kilobytes, that
+// costs memory only with groups of 32 or 64.
 constexpr int w4_scale_room(int group) { return w4_num_scales(group) * 4; }
 
 // For sizes of at least 1.

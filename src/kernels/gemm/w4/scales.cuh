@@ -1,4 +1,4 @@
-// Scales of packed 4-bit weights: of 32 bits, or of 16 as a checkpoint has them.
+// Scales of packed 4-bit weights: f32, or bf16 or f16 where the checkpoint has them so.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace tessera::kernels {
 
-// The type is the same for a whole launch, so a branch on it is uniform. Widening to float is
-// exact: the results are those of the same scales in f32, bit for bit.
+// A launch has one type of scales, so branches on it do not diverge. Converting to float is exact:
+// results have the same bits as with these scales in f32.
 struct W4Scales {
   char* data;
   DType type;  // f32, bf16 or f16
   int shift;   // a scale has 1 << shift bytes
 
-  // One of them, in global memory.
+  // One scale in global memory.
   __device__ float at(int64_t index) const {
     if (type == DType::bf16) return tile::to_float(reinterpret_cast<const Bf16*>(data)[index]);
     if (type == DType::f16) return tile::to_float(reinterpret_cast<const F16*>(data)[index]);
@@ -40,20 +40,23 @@ inline W4Scales w4_scales(const TensorView& scale) {
   return {static_cast<char*>(scale.data), scale.dtype, scale.dtype == DType::f32 ? 2 : 1};
 }
 
-// Runs of 16 scales in shared memory, one every kStride scales, of which a lane needs those of rows
-// lane / 4 and lane / 4 + 8. Of 16-bit scales one instruction brings them for several runs: a run
-// is a tile of 8 x 8 whose rows are its two halves in turn, so that a lane gets an element of each
-// half from the transposed tile.
+// In shared memory the scales of 16 rows lie side by side. Such runs of 16 scales start kStride
+// scales apart. A lane needs two scales of each run: those of rows lane / 4 and lane / 4 + 8.
 //
-// Where a lane reads, behind the first run.
+// 16-bit scales of up to four runs come by one transposed ldmatrix, which reads an 8 x 8 matrix for
+// each run. Its even rows are all the first half of the run, scales 0 to 7, and its odd rows the
+// second half. A lane receives column lane / 4 of an even row and of the odd row below it, which
+// are just the two scales that it needs.
+
+// The lane's offset from the start of the first run.
 template <int kStride>
 __device__ __forceinline__ int lane_scales(const W4Scales& scales) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (scales.type == DType::f32) return lane / 4 * 4;
   return lane / 8 * (kStride * 2) + lane % 2 * 16;
 }
-// kRuns runs, from run `first` on. They are bits until widen_scales makes floats of them, so that
-// nothing waits for them here.
+// Loads a lane's scales of kRuns runs, from run `first` on. Two 16-bit scales remain one word, in
+// pairs[i][0], until widen_scales converts them: a conversion here would wait for the load.
 template <int kStride, int kRuns>
 __device__ __forceinline__ void load_scales(const W4Scales& scales, uint32_t mine, int first,
                                             float (&pairs)[kRuns][2]) {
@@ -73,7 +76,7 @@ __device__ __forceinline__ void load_scales(const W4Scales& scales, uint32_t min
     }
   }
 }
-// To floats, times `factor`.
+// Converts what load_scales has loaded to floats, and multiplies it by `factor`.
 template <int kRuns>
 __device__ __forceinline__ void widen_scales(const W4Scales& scales, float factor,
                                              float (&pairs)[kRuns][2]) {

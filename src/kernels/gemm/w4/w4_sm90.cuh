@@ -274,7 +274,7 @@ struct W4Consumer {
   const W4Ring& ring;
   uint32_t shared;
   int warpgroup;
-  int my_scales;  // of the lane, behind the start of a stage's scales
+  int my_scales;  // from the start of a stage's scales to those that the lane reads
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
   __device__ int unit() const { return static_cast<int>(threadIdx.x) / 32; }
@@ -299,11 +299,11 @@ struct W4Consumer {
   // What a lane reads of a stage for a block of k, but for the tokens.
   struct Operands {
     uint32_t words[2][4];           // codes, [64 of k][16 of k]
-    float scale[kNumGroups][1][2];  // of the lane's two rows; bits at first
+    float scale[kNumGroups][1][2];  // of the lane's two rows, as load_scales has them
     uint32_t zero[kNumGroups][2];
   };
-  // They are loaded while the products of the block before run; with four strips there are no
-  // registers for that, and scales are loaded while the products of their own group run.
+  // Operands are loaded while the products of the block before run. With four strips there are no
+  // registers for that; scales are then loaded while the products of their own group run.
   static constexpr bool kLoadsAhead = Tile::kStrips < 4;
 
   // Steps converted at once, while the products of those before run; two sets of fragments. Large
